@@ -1,0 +1,20 @@
+"""Vision-encoder sharding over context-parallel ranks: every image is encoded once per group, not once per rank."""
+
+from .agree import VisionShardingError
+from .api import shard_over_cp, is_enabled
+from .forms import GridRows, ImageBatch, PackedPatches
+from .plan import cost_alpha, make_plan
+
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GridRows",
+    "ImageBatch",
+    "PackedPatches",
+    "VisionShardingError",
+    "cost_alpha",
+    "make_plan",
+    "shard_over_cp",
+    "is_enabled",
+]

@@ -1,0 +1,72 @@
+"""Keep ranks from hanging because another failed: check the group, then agree before the payload."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class VisionShardingError(RuntimeError):
+    """The ranks of a context-parallel group cannot shard this batch together."""
+
+
+def check_group(
+    group: dist.ProcessGroup | None, cp_size: int, *, language_model: nn.Module | None = None, name: str = ""
+) -> None:
+    """Check the group locally, before any collective, so that no rank waits for one that is not coming.
+
+    Raises:
+        ValueError: the group is missing, its size is not `context_parallel_size`, or its members are not those of
+            the group that the language model slices its sequence with.
+    """
+    label = f"{name} vision_dp_over_cp".strip()
+    if group is None or group.size() != cp_size:
+        size = None if group is None else group.size()
+        raise ValueError(f"{label} does not match its process group: config={cp_size}, group={size}")
+    sliced = getattr(getattr(language_model, "pg_collection", None), "cp", None)
+    if sliced is None:
+        return
+    ours, theirs = dist.get_process_group_ranks(group), dist.get_process_group_ranks(sliced)
+    if ours != theirs:
+        raise ValueError(
+            f"{label} does not match its process group: the language model slices its sequence over ranks {theirs}, "
+            f"the vision encoder would shard over ranks {ours}"
+        )
+
+
+def plan_digest(*facts: object) -> int:
+    """64-bit digest of what all ranks must share; equal facts give equal digests in every process."""
+    return int.from_bytes(hashlib.blake2b(repr(facts).encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def agree(digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device) -> None:
+    """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
+
+    Raises:
+        VisionShardingError: names each failing rank and its reason; on a failing rank its own error is the cause.
+    """
+    # On a stream of its own the exchange does not wait for the encoder's kernels.
+    with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
+        mine = torch.tensor([digest, int(failure is not None)], dtype=torch.int64, device=device)
+        received = mine.new_empty(2 * group.size())
+        dist.all_gather_into_tensor(received, mine, group=group)
+        exchanged = received.view(-1, 2).tolist()
+    failed = any(status for _, status in exchanged)
+    if not failed and len({theirs for theirs, _ in exchanged}) == 1:
+        return
+    reason = f"{type(failure).__name__}: {failure}" if failure is not None else None if failed else summary
+    reasons: list[str | None] = [None] * group.size()
+    dist.all_gather_object(reasons, reason, group=group)
+    what = "the encoder failed" if failed else "the ranks see different batches"
+    ranks = dist.get_process_group_ranks(group)
+    told = "; ".join(f"rank {rank}: {text}" for rank, text in zip(ranks, reasons) if text is not None)
+    raise VisionShardingError(f"vision_dp_over_cp: {what} on {told}") from failure
+
+
+def is_trainable(modules: tuple[nn.Module, ...], pixels: Tensor) -> bool:
+    """Whether backward takes part: decided from parameters, which every rank shares, not from local tensors."""
+    parameters = (p.requires_grad for module in modules for p in module.parameters())
+    return torch.is_grad_enabled() and (pixels.requires_grad or any(parameters))
