@@ -214,7 +214,10 @@ def test_pip_configuration_is_read_in_pips_order(tmp_path: Path) -> None:
     low = tmp_path / "xdg/pip/pip.conf"
     high = tmp_path / "home/.config/pip/pip.conf"
     for path, text in (
-        (low, "[global]\nindex-url = https://low/simple\nextra-index-url =\n  https://a/s\n  https://b/s\nproxy = http://low:1\n"),
+        (
+            low,
+            "[global]\nindex-url = https://low/simple\nextra-index-url =\n  https://a/s\n  https://b/s\nproxy = http://low:1\n",
+        ),
         (high, "[global]\nindex_url = https://high/simple/\n[download]\ntimeout = 7\n"),
     ):
         path.parent.mkdir(parents=True)

@@ -1,0 +1,145 @@
+"""The command line: options in, one result out, as tables for people or as one JSON object for programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from skillgen.errors import IO, USAGE, SkillgenError
+
+INTERNAL = 70  # a defect of skillgen itself
+EXITS = """\
+exit codes:
+  0 done, or nothing to do    1 an eval failed       2 usage, or not a target
+  3 refused                   4 an anchor drifted    5 conflict with later edits
+  6 input/output             70 a defect of skillgen (SKILLGEN_DEBUG=1 shows where)
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SkillgenError("usage", message, hint=f"{self.prog} --help", exit_code=USAGE)
+
+
+class _Version(argparse.Action):
+    """Reads the installed metadata only when asked: it costs more than the parser."""
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        from skillgen.resources import version
+
+        print(f"skillgen {version()}")
+        sys.exit(0)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every command."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(
+        prog="skillgen",
+        description="Patch a Megatron-Bridge or NeMo Automodel tree with vision-encoder sharding, and prove the patch.",
+        epilog=EXITS,
+        formatter_class=raw,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def command(name: str, help: str, *arguments: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        for argument in arguments:
+            sub.add_argument(argument.strip("[]"), nargs="?" if argument[0] == "[" else None, help=ARGUMENTS[argument])
+        return sub
+
+    command("list", "list the techniques of this pack")
+    _family(command("scan", "show where each technique applies, and why not elsewhere", "target"))
+    plan = _options(command("plan", "show the diff that apply would make; writes nothing", "technique", "target"))
+    plan.add_argument("--output", metavar="FILE", help="write the diff to FILE, for git apply")
+    apply = _options(command("apply", "patch the target: all of it or none of it", "technique", "target"))
+    apply.add_argument("--allow-dirty", action="store_true", help="touch files with uncommitted changes")
+    command("status", "show what is applied, and whether it was edited since", "target")
+    _family(command("revert", "put every byte back as it was", "technique", "target"))
+    command("fetch", "unpack a release as a source tree, without pip and without an install", "spec", "folder")
+    command("doctor", "check this environment and a target, and what each absence means", "[target]")
+    _eval(_family(command("eval", "run the patched code under torchrun, both arms, and judge", "technique", "target")))
+    return parser
+
+
+ARGUMENTS = {
+    "technique": "a name from `skillgen list`, e.g. vision-dp-over-cp",
+    "target": "a git checkout, an unpacked wheel, or a site-packages folder",
+    "[target]": "a target to check as well",
+    "spec": "pypi:NAME==VERSION, or the path of a wheel",
+    "folder": "where to: a folder that is missing or empty",
+}
+
+
+def _family(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--family", action="append", metavar="NAME", help="a model family (repeatable; default: all)")
+    return parser
+
+
+def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    _family(parser)
+    parser.add_argument(
+        "--splitter",
+        choices=["balanced", "mcore"],
+        default="balanced",
+        help="our balanced runtime (default), or megatron-core's own helpers where the family can use them",
+    )
+    parser.add_argument("--no-lint", action="store_true", help="do not ask the target's own ruff configuration")
+    return parser
+
+
+def _eval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nproc", type=int, default=2, metavar="N", help="ranks on this machine (default 2)")
+    parser.add_argument("--backend", choices=["gloo", "nccl"], default="gloo", help="default gloo, on CPUs")
+    parser.add_argument("--report", metavar="DIR", help="where the JSON, Markdown and HTML reports go")
+    parser.add_argument(
+        "--kind", action="append", metavar="KIND", help="parity, agreement, cost, training (repeatable)"
+    )
+    parser.add_argument("--mutate", metavar="NAME", help="break the runtime on purpose: the eval must fail")
+    parser.add_argument("--baseline", metavar="METHOD", help="a second splitting method to compare the cost with")
+    parser.add_argument("--mcore", metavar="DIR", help="a megatron-core tree (default: the installed one)")
+    parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="nodes, passed to torchrun")
+    parser.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="rendezvous, passed to torchrun")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    args = argparse.Namespace(command=next((a for a in arguments if a[0] != "-"), ""), target=None)
+    try:
+        args = build_parser().parse_args(arguments)
+        from skillgen.commands import run
+
+        result = run(args)
+    except SkillgenError as error:
+        return _fail(args, error, as_json)
+    except KeyboardInterrupt:
+        return _fail(args, SkillgenError("interrupted", "interrupted", exit_code=130), as_json)
+    except OSError as error:
+        where = str(error.filename or "")
+        return _fail(
+            args, SkillgenError("io", error.strerror or str(error), where=where, exit_code=IO), as_json, error
+        )
+    except Exception as error:
+        hint = "a defect of skillgen: run again with SKILLGEN_DEBUG=1 and report the traceback"
+        told = SkillgenError("internal", f"{type(error).__name__}: {error}", hint=hint, exit_code=INTERNAL)
+        return _fail(args, told, as_json, error)
+    from skillgen.output import emit
+
+    return emit(args, result, as_json)
+
+
+def _fail(args: argparse.Namespace, error: SkillgenError, as_json: bool, cause: Exception | None = None) -> int:
+    if os.environ.get("SKILLGEN_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(cause or error)
+    from skillgen.output import emit_error
+
+    return emit_error(args, error, as_json)
