@@ -1,0 +1,17 @@
+"""The verdict of every technique on every site of a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skillgen import registry
+from skillgen.model import Row
+
+if TYPE_CHECKING:
+    from skillgen.target import Target
+
+
+def scan(target: Target, *, technique: str | None = None) -> list[Row]:
+    """The rows of one technique, or of all in the order of their names."""
+    names = [technique] if technique else registry.names()
+    return [row for name in names for row in registry.load(name).rows(target)]
