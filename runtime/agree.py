@@ -51,9 +51,9 @@ def agree(digest: int, failure: Exception | None, summary: str, group: dist.Proc
     # On a stream of its own the exchange does not wait for the encoder's kernels.
     with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
         mine = torch.tensor([digest, int(failure is not None)], dtype=torch.int64, device=device)
-        received = mine.new_empty(2 * group.size())
-        dist.all_gather_into_tensor(received, mine, group=group)
-        exchanged = received.view(-1, 2).tolist()
+        received = [torch.empty_like(mine) for _ in range(group.size())]
+        dist.all_gather(received, mine, group=group)
+        exchanged = torch.stack(received).tolist()
     failed = any(status for _, status in exchanged)
     if not failed and len({theirs for theirs, _ in exchanged}) == 1:
         return

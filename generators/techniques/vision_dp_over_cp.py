@@ -1,0 +1,142 @@
+"""Encode every image once per context-parallel group instead of once per rank, and gather the projected features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skillgen import vision_sites
+from skillgen.errors import SkillgenError
+from skillgen.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
+
+
+if TYPE_CHECKING:
+    from skillgen.adapters.base import Site
+    from skillgen.target import Target
+
+NAME = "vision-dp-over-cp"
+SUMMARY = "shard the vision encoder's images over the context-parallel ranks"
+OPTIONS = {"splitter": ("balanced", "mcore")}
+RUNTIME = "models/common/vision_sharding"
+
+FIELD = """\
+# Encode each image on one context-parallel rank instead of on all of them, then gather the projected features.
+# Takes effect when context_parallel_size > 1.
+vision_dp_over_cp: bool = {default}
+"""
+
+
+def rows(target: Target) -> list[Row]:
+    """The verdict on every family of the target."""
+    return vision_sites.classify(target, technique=NAME)
+
+
+def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
+    """The edits that give one family the technique; the caller has checked that the family is plannable."""
+    site, _ = vision_sites.find_site(target, family)
+    splitter = options.get("splitter") or "balanced"
+    if splitter not in site.adapter.splitters:
+        raise SkillgenError(
+            "no-such-splitter",
+            f"--splitter {splitter} is not for {family}: it can use {', '.join(site.adapter.splitters)}",
+            hint="megatron-core's helpers take packed patches only",
+        )
+    assert site.adapter.edits is not None
+    edits: list[Edit] = [*_fields(site), *site.adapter.edits(site, splitter)]
+    if splitter == "balanced":
+        edits += [
+            AddImport(path=site.model_path, module=_module(site, "models.common"), names=("vision_sharding",)),
+            *_runtime(site),
+        ]
+    notes = () if site.tests_root else ("no-test-tree",)
+    return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes)
+
+
+def _fields(site: Site) -> list[Edit]:
+    code = FIELD.format(default=site.adapter.default)
+    places = [(site.provider_path, cls) for cls in site.providers]
+    places += [(f"{_package(site)}/{place.path}", place.cls) for place in site.other_providers]
+    return [AddField(path=path, cls=cls, code=code) for path, cls in places]
+
+
+def _runtime(site: Site) -> list[Edit]:
+    """The runtime as it stands, under the target's copyright header."""
+    from skillgen.resources import runtime_sources
+
+    folder = f"{_package(site)}/{RUNTIME}"
+    header = _header(site)
+    edits: list[Edit] = []
+    if not (site.target.root / folder).parent.is_dir():
+        edits.append(AddFile(path=f"{folder.rpartition('/')[0]}/__init__.py", content=header.rstrip("\n") + "\n"))
+    return edits + [
+        AddFile(path=f"{folder}/{name}", content=header + source) for name, source in runtime_sources().items()
+    ]
+
+
+def _tests(site: Site, splitter: str) -> list[Edit]:
+    from skillgen.render import render
+
+    if not site.tests_root:
+        return []
+    models, family = f"{site.tests_root}/unit_tests/models", site.adapter.family
+    folder = site.adapter.tests or family
+    facts = {
+        "site": site,
+        "splitter": splitter,
+        "model_module": _module_of(site, site.model_path),
+        "provider_module": _module_of(site, site.provider_path),
+        "runtime_module": _module(site, RUNTIME.replace("/", ".")),
+    }
+    wanted = {f"{models}/{folder}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
+    if splitter == "balanced":
+        wanted[f"{models}/common/test_vision_sharding.py"] = "runtime.py.j2"
+    header = _header(site)
+    return [
+        AddFile(path=path, content=header + render(f"vision_dp_over_cp/tests/{template}", **facts))
+        for path, template in wanted.items()
+    ]
+
+
+def _docs(site: Site) -> list[Edit]:
+    """A section in every documentation tree that describes the model; superseded versions are left alone."""
+    from skillgen.render import render
+
+    if not site.docs_root:
+        return []
+    root = site.target.root
+    pages = sorted((root / site.docs_root).rglob(f"{site.adapter.docs}.md*"))
+    frozen = root / site.docs_root / "fern" / "versions"
+    pages = [page for page in pages if frozen not in page.parents or (frozen / "nightly") in page.parents]
+    edits: list[Edit] = []
+    for page in pages:
+        text = render("vision_dp_over_cp/docs.md.j2", default=site.adapter.default, unit=site.adapter.unit)
+        lines = page.read_text(encoding="utf-8").splitlines()
+        edits.append(
+            AddText(
+                path=page.relative_to(root).as_posix(), text=text, before="## Examples" if "## Examples" in lines else None
+            )
+        )
+    return edits
+
+
+def _package(site: Site) -> str:
+    return site.target.package.relative_to(site.target.root).as_posix()
+
+
+def _module(site: Site, name: str) -> str:
+    return f"megatron.bridge.{name}"
+
+
+def _module_of(site: Site, path: str) -> str:
+    return _module(site, path.removeprefix(_package(site) + "/").removesuffix(".py").replace("/", "."))
+
+
+def _header(site: Site) -> str:
+    """The comment block at the top of the family's own model file, with a blank line after it."""
+    lines = (site.target.root / site.model_path).read_text(encoding="utf-8-sig").splitlines()
+    block = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        block.append(line)
+    return "\n".join([*block, "", ""]) if block else ""
