@@ -1,0 +1,69 @@
+"""What must hold before anything is written; all of it is found out by reading."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import warnings
+from collections.abc import Iterable, Sequence
+
+from skillgen.errors import IO, SkillgenError
+from skillgen.ledger import disk
+from skillgen.target import Target
+
+
+def parses(path: str, content: bytes | None) -> None:
+    """A Python file compiles; nothing of it runs."""
+    if content is None or not path.endswith(".py"):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(content, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise SkillgenError(
+            "syntax-error",
+            f"{path} does not parse: {getattr(error, 'msg', error)}",
+            where=f"{path}:{line}" if line else path,
+            hint="mend the file first, or run skillgen with the Python that the target is written for",
+        ) from None
+
+
+def writable(target: Target, paths: Iterable[str]) -> None:
+    """Files can be replaced in their folders."""
+    for path in paths:
+        place = disk.place(target.root, path)
+        folder = place.parent
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir() or (place.exists() and not place.is_file()):
+            odd = place if folder.is_dir() else folder
+            raise SkillgenError("in-the-way", "not a file or folder as the patch needs it", where=target.relative(odd))
+        for item, mode in ((folder, os.W_OK | os.X_OK), (place, os.W_OK)):
+            if item.exists() and not os.access(item, mode):
+                raise SkillgenError(
+                    "read-only",
+                    f"no permission to write {target.relative(item)}",
+                    where=target.relative(item),
+                    hint="make it writable, or patch a copy",
+                    exit_code=IO,
+                )
+
+
+def clean(target: Target, paths: Sequence[str]) -> list[str]:
+    """The files among `paths` with uncommitted changes in a checkout; none elsewhere."""
+    if target.git_dir is None or not paths:
+        return []
+    # No monitor, hook or index refresh: git runs nothing that the checkout configures.
+    command = ["git", "--no-optional-locks", "--literal-pathspecs"]
+    command += ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    command += ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all", "--"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run([*command, *paths], cwd=target.root, env=env, capture_output=True, check=True)
+    except FileNotFoundError:
+        raise SkillgenError("git", "git is not installed: cannot tell whether files have uncommitted changes") from None
+    except subprocess.CalledProcessError as error:
+        raise SkillgenError("git", error.stderr.decode(errors="replace").strip(), where=str(target.root)) from None
+    return [item[3:] for item in done.stdout.decode(errors="surrogateescape").split("\0") if item]
