@@ -1,0 +1,97 @@
+"""Check this environment, and say what each absence means."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from skillgen.errors import SkillgenError
+
+PACKAGES = (  # distribution, oldest version that works, what its absence means
+    ("libcst", "1.5", "plan and apply cannot run: pip install skillgen"),
+    ("jinja2", "3.1", "tests and documentation cannot be rendered: pip install skillgen"),
+    ("rich", "13", "tables cannot be shown; --json works"),
+    ("torch", "2.6", "eval cannot run: pip install 'skillgen[eval]'; scan, plan and apply do not need it"),
+    ("transformers", "5.8", "eval cannot build the vision towers: pip install 'skillgen[eval]'"),
+    ("einops", "0.7", "eval cannot import the targets' models: pip install 'skillgen[eval]'"),
+    ("megatron-core", "0.16", "eval needs --mcore DIR: skillgen fetch pypi:megatron-core==0.19.2 DIR"),
+)
+
+
+def rows(target: str | None) -> list[dict[str, Any]]:
+    """One row per check: `check`, `state` (ok, absent or problem), `found`, `means`."""
+    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git()]
+    return [*found, *_target(target)] if target else found
+
+
+def _row(check: str, state: str, found: str = "", means: str = "") -> dict[str, Any]:
+    return {"check": check, "state": state, "found": found, "means": "" if state == "ok" else means}
+
+
+def _python() -> dict[str, Any]:
+    return _row("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+
+
+def _package(name: str, oldest: str, means: str) -> dict[str, Any]:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return _row(name, "absent", "", means)
+    old = _numbers(version) < _numbers(oldest)
+    return _row(name, "problem" if old else "ok", version, f"older than {oldest}; {means}")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.partition("+")[0].split(".")[:2] if part.isdigit()]
+
+
+def _ruff() -> dict[str, Any]:
+    from skillgen.checks import find_ruff
+
+    ruff = find_ruff()
+    means = "the target's own lint rules are not checked (note ruff-not-run): pip install ruff"
+    return _row("ruff", "ok" if ruff else "absent", _version(ruff) if ruff else "", means)
+
+
+def _git() -> dict[str, Any]:
+    git = shutil.which("git")
+    means = "uncommitted changes of a git checkout cannot be seen, so apply refuses one"
+    return _row("git", "ok" if git else "absent", _version(git) if git else "", means)
+
+
+def _version(program: str) -> str:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+    return f"{said[-1] if said else 'unknown version'} ({program})"
+
+
+def _target(path: str) -> list[dict[str, Any]]:
+    from skillgen import ledger
+    from skillgen.target import discover
+
+    try:
+        target = discover(path)
+    except SkillgenError as error:
+        return [_row("target", "problem", path, f"{error.message}; {error.hint}")]
+    what = f"{target.product} {target.version or 'of unknown version'}, {target.kind} at {target.root}"
+    found = [_row("target", "ok", what)]
+    if target.kind != "git":
+        means = "only runtime and model edits are planned: a wheel has no tests, documentation or ruff configuration"
+        found.append(_row("test tree", "absent", "", means))
+    if not _writable(target.package):
+        found.append(_row("write access", "problem", str(target.package), "apply and revert cannot run"))
+    found += [_row(f"patch {row['family']}", "ok", row["state"]) for row in _states(ledger, target)]
+    return found
+
+
+def _states(ledger: Any, target: Any) -> list[dict[str, Any]]:
+    return [dict(row) for row in ledger.status(target)]
+
+
+def _writable(folder: Path) -> bool:
+    import os
+
+    return os.access(folder, os.W_OK)

@@ -1,0 +1,1 @@
+"""One module per technique; its file name is its name."""
