@@ -29,7 +29,7 @@ class Module:
         self.shown = shown
         self.name = name
         self.tree = tree
-        self.nodes = list(ast.walk(tree))
+        self.nodes = _index(tree)
         self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
         self.functions = {node.name: node for node in tree.body if isinstance(node, Function)}
         self.imports = self._imports()
@@ -115,7 +115,7 @@ class Source:
                 tree = ast.parse(self.text(path))
             except SyntaxError as error:
                 raise SourceSyntaxError(f"{self.shown(path)}:{error.lineno or 1}", error.msg) from None
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # null bytes; an expression nested too deeply
                 raise SourceSyntaxError(f"{self.shown(path)}:1", str(error)) from None
             parts = [self.name, *path.removesuffix(".py").removesuffix("__init__").rstrip("/").split("/")]
             self._modules[path] = Module(path, self.shown(path), ".".join(part for part in parts if part), tree)
@@ -176,9 +176,36 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
+def walk(node: ast.AST) -> list[ast.AST]:
+    """A node and all below it, in the order of the code; the node is of a tree that `Source` parsed."""
+    nodes, start, end = vars(node)["span"]
+    return nodes[start:end]
+
+
+def _index(tree: ast.Module) -> list[ast.AST]:
+    """All nodes in preorder. Each learns its span of the list, which makes every later walk a slice of it."""
+    nodes: list[ast.AST] = []
+
+    def visit(node: ast.AST) -> None:
+        start = len(nodes)
+        nodes.append(node)
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value.__class__ is list:
+                for child in value:
+                    if isinstance(child, ast.AST):
+                        visit(child)
+            elif isinstance(value, ast.AST) and name != "ctx":
+                visit(value)
+        vars(node)["span"] = (nodes, start, len(nodes))
+
+    visit(tree)
+    return nodes
+
+
 def calls(node: ast.AST) -> list[ast.Call]:
     """Every call below a node, in the order of lines."""
-    found = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
+    found = [child for child in walk(node) if isinstance(child, ast.Call)]
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 

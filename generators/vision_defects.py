@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters
+from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters, walk
 from skillgen.vision_evidence import SLICERS, Fact
 
 EXPLAINED = {
@@ -23,7 +23,7 @@ _BLANKS = {"zeros", "empty", "new_zeros", "new_empty"}
 
 
 def defects(source: Source, method: Method, tower: list[ast.Call]) -> list[tuple[str, Fact]]:
-    """What is wrong with the sharding around the tower calls of one method, each slug once, in the order of EXPLAINED."""
+    """What is wrong with the sharding around the tower calls of a method: each slug once, in EXPLAINED's order."""
     module = method.module
     found: dict[str, Fact] = {}
     for slug, fact in (
@@ -41,7 +41,7 @@ def _last(node: ast.AST) -> str:
 
 def _idle_rank(module: Module, function: Function, tower: list[ast.Call]) -> Iterator[tuple[str, Fact]]:
     encodes = {id(call) for call in tower}
-    for branch in ast.walk(function):
+    for branch in walk(function):
         if not isinstance(branch, ast.If):
             continue
         blanks = [call for node in branch.orelse for call in calls(node) if _last(call.func) in _BLANKS]
@@ -78,10 +78,7 @@ def _gather(module: Module, cls: ast.ClassDef, call: Fact) -> Iterator[tuple[str
     reductions = [inner for inner in calls(backward) if _last(inner.func) in _COLLECTIVES]
     if not reductions:
         yield "backward-drops-gradients", Fact(module, backward)
-    copies = any(
-        _last(inner.func) == "clone" or isinstance(inner.func, ast.Attribute) and inner.func.attr == "clone"
-        for inner in calls(backward)
-    )
+    copies = any(isinstance(node, ast.Attribute) and node.attr == "clone" for node in walk(backward))
     for inner in reductions:
         if (
             _last(inner.func) == "all_reduce"
@@ -95,10 +92,10 @@ def _gather(module: Module, cls: ast.ClassDef, call: Fact) -> Iterator[tuple[str
 def _split_by_count(module: Module, function: Function, depth: int = 3) -> Iterator[tuple[str, Fact]]:
     counts = {
         dotted(node.targets[0])
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and dotted(node.value.func) == "len"
     }
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and dotted(node.left) in counts - {None}:
             yield "split-by-count", Fact(module, node)
     for call in calls(function) if depth else ():
@@ -108,7 +105,7 @@ def _split_by_count(module: Module, function: Function, depth: int = 3) -> Itera
 
 
 def _given_split(module: Module, function: Function) -> Iterator[tuple[str, Fact]]:
-    for branch in ast.walk(function):
+    for branch in walk(function):
         if (
             isinstance(branch, ast.If)
             and isinstance(branch.test, ast.Compare)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters
+from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters, walk
 
 SLICERS = {
     "slice_batch_for_context_parallel",
@@ -55,7 +55,7 @@ def import_of(module: Module, suffix: str) -> Fact | None:
 
 def use_of(module: Module, within: ast.AST, name: str) -> Fact | None:
     """The first place where an identifier is read, set, declared or passed; prose and imports do not count."""
-    for node in module.nodes if within is module.tree else ast.walk(within):
+    for node in walk(within):
         if name in (getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "arg", None)):
             return Fact(module, node)
     return None
@@ -79,7 +79,7 @@ def forwards_everything(methods: dict[str, Method]) -> Fact | None:
 def core_model(source: Source, module: Module, cls: ast.ClassDef, name: str) -> Fact | None:
     """A base class, annotation or constructor call of a megatron-core class with this name, in the class's lineage."""
     for where, owner in source.lineage(module, cls):
-        for node in ast.walk(owner):
+        for node in walk(owner):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 origin = where.origin(node) or ""
                 if origin.startswith("megatron.core.") and origin.endswith("." + name):
@@ -90,7 +90,7 @@ def core_model(source: Source, module: Module, cls: ast.ClassDef, name: str) -> 
 def rejects_context_parallelism(source: Source, module: Module, cls: ast.ClassDef) -> Fact | None:
     """A check in the provider that raises for every context parallel size above 1."""
     for where, owner in source.lineage(module, cls):
-        for node in ast.walk(owner):
+        for node in walk(owner):
             if isinstance(node, ast.If) and any(isinstance(child, ast.Raise) for child in node.body):
                 tests = node.test.values if _is(node.test, ast.Or) else [node.test]
                 if any(_compares_cp(test, (ast.NotEq, ast.Gt), (ast.GtE,)) for test in tests):
@@ -110,7 +110,8 @@ def _compares_cp(test: ast.AST, with_one: tuple[type, ...], with_two: tuple[type
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant)):
         return False
     bound = test.comparators[0].value
-    right = bound == 1 and isinstance(test.ops[0], with_one) or bound == 2 and isinstance(test.ops[0], with_two)
+    operators = {1: with_one, 2: with_two}.get(bound, ()) if isinstance(bound, int) else ()
+    right = isinstance(test.ops[0], operators)
     left = test.left.values[0] if _is(test.left, ast.Or) else test.left
     if isinstance(left, ast.Call) and dotted(left.func) == "getattr" and len(left.args) > 1:
         return (
@@ -122,7 +123,7 @@ def _compares_cp(test: ast.AST, with_one: tuple[type, ...], with_two: tuple[type
 def sharded_already(module: Module, cls: ast.ClassDef) -> list[Fact]:
     """Uses of a vision sharding that the target has already, the first of each name."""
     found: dict[str, Fact] = {}
-    for node in ast.walk(cls):
+    for node in walk(cls):
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         if name and SHARDED.fullmatch(name):
             found.setdefault(name, Fact(module, node))
@@ -189,7 +190,7 @@ def encoder_like(module: Module) -> Iterator[tuple[ast.ClassDef, list[Fact]]]:
 
 def _names(nodes: list) -> Iterator[str]:
     for node in nodes:
-        for child in ast.walk(node):
+        for child in walk(node):
             yield getattr(child, "id", None) or getattr(child, "attr", None) or ""
 
 
@@ -244,7 +245,7 @@ def _callers(module: Module, cls: ast.ClassDef) -> Iterator[tuple[ast.ClassDef, 
     for owner in module.classes.values():
         kept = {
             name
-            for node in ast.walk(owner)
+            for node in walk(owner)
             if isinstance(node, ast.Assign) and any(dotted(call.func) == cls.name for call in calls(node.value))
             for name in map(dotted, node.targets)
             if name
@@ -253,9 +254,9 @@ def _callers(module: Module, cls: ast.ClassDef) -> Iterator[tuple[ast.ClassDef, 
             if isinstance(function, Function) and function.name != "__init__":
                 loops = {
                     loop.target.id
-                    for loop in ast.walk(function)
+                    for loop in walk(function)
                     if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
-                    if any(dotted(part) in kept for part in ast.walk(loop.iter))
+                    if any(dotted(part) in kept for part in walk(loop.iter))
                 }
                 for call in calls(function):
                     callee = call.func.value if isinstance(call.func, ast.Subscript) else call.func

@@ -1,4 +1,4 @@
-"""Classification of vision-encoder call sites, from structure alone: adapters say where to look, `ast` says what is so."""
+"""Classification of vision-encoder call sites: adapters say where to look, the structure there says what is so."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _examine(source: Source, target: Target, adapter: Adapter, technique: str) -
         if guard:
             detail = f"{owner[1].name} raises for every context parallel size above 1"
             return verdict(Outcome.REFUSED, "context-parallel-rejected", detail, guard, *encoder)
-    notes = _notes(methods)
+    notes = _notes([module, *(where for where, _ in owners)])
     if adapter.attention:
         if adapter.attention not in module.classes:
             near = _similar(module, adapter.attention)
@@ -177,9 +177,9 @@ def _site(
         cls=place.cls,
         provider_path=path,
         providers=tuple(cls.name for module, cls in owners if module.shown == path),
-        other_providers=tuple(Place(module.shown, cls.name) for module, cls in owners if module.shown != path),
-        tests_root=next((path for path in ("tests/unit_tests", "tests") if (target.root / path).is_dir()), None),
-        docs_root=next((path for path in ("docs",) if (target.root / path).is_dir()), None),
+        other_providers=tuple(Place(module.path, cls.name) for module, cls in owners if module.shown != path),
+        tests_root="tests" if (target.root / "tests").is_dir() else None,
+        docs_root="docs" if (target.root / "docs").is_dir() else None,
     )
 
 
@@ -242,15 +242,12 @@ def _drift(source: Source, adapter: Adapter, module: Module, sought: str, near: 
     return AnchorDrift(sought, where=module.where(), verified=adapter.verified, nearest=nearest)
 
 
-def _notes(methods: dict[str, Method]) -> tuple[str, ...]:
-    """Features of the model that a patch has to live with."""
+def _notes(modules: list[Module]) -> tuple[str, ...]:
+    """Features around the model that a patch has to live with, where each shows first."""
     notes = []
-    for note, pattern in (("dist-train", r"use_dist_train"), ("vision-cuda-graph", r"\w*vision\w*cuda_graph\w*")):
-        for method in methods.values():
-            nodes = [node for node in ast.walk(method.node) if re.fullmatch(pattern, getattr(node, "attr", "") or "")]
-            if nodes:
-                notes.append(f"{note} {method.module.where(nodes[0])}")
-                break
+    for note, name in (("dist-train", "use_dist_train"), ("vision-cuda-graph", "vision_cuda_graph_impl")):
+        facts = (evidence.use_of(module, module.tree, name) for module in modules)
+        notes += [f"{note} {fact.where}" for fact in facts if fact][:1]
     return tuple(notes)
 
 

@@ -13,7 +13,7 @@ from skillgen.adapters.base import Adapter
 @cache
 def adapters(product: str) -> tuple[Adapter, ...]:
     """The adapters of a product, found by walking its package; a module that starts with `_` is a helper."""
-    package = f"{__name__}.{product}"
+    package = f"{__name__}.{product.removeprefix('megatron-')}"
     spec = find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return ()

@@ -48,7 +48,7 @@ class Site:
     cls: str
     provider_path: str
     providers: tuple[str, ...]  # the adapter's provider classes that are there, in `provider_path`
-    other_providers: tuple[Place, ...] = ()  # and in further files
+    other_providers: tuple[Place, ...] = ()  # and in further files, their paths relative to the package
     tests_root: str | None = None
     docs_root: str | None = None
     evidence: tuple[str, ...] = ()
@@ -66,5 +66,9 @@ class Adapter:
     form: Form
     attention: str = ""  # the tower's attention class in the model file, where it must keep items apart by a mask
     verified: str = "0.6.2 and main at 067f987df"
-    edits: Callable[[Site], Sequence[Edit]] | None = None
+    default: bool = False  # of the configuration field
+    splitters: tuple[str, ...] = ("balanced",)
+    tests: str = ""  # folder of the target's unit tests, where it is not named after the family
+    docs: str = ""  # stem of the target's page on the model
+    edits: Callable[[Site, str], Sequence[Edit]] | None = None  # of a site and a splitter
     examples: tuple[Example, ...] = ()

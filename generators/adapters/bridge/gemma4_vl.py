@@ -1,4 +1,4 @@
-"""Gemma 4 VL: `get_image_features` runs tower and embedder on padded patches; how many rows come out depends on the data."""
+"""Gemma 4 VL: `get_image_features` runs tower and embedder on padded patches; the number of rows depends on data."""
 
 from skillgen.adapters.base import Adapter, Call, Example, Place
 from skillgen.model import Outcome

@@ -1,4 +1,4 @@
-"""MiniMax M3: `_project_vision` runs tower and projector. Its attention has no mask, so all items of a call are one."""
+"""MiniMax M3: `_project_vision` runs tower and projector. Its attention has no mask, which couples all items."""
 
 from skillgen.adapters.base import Adapter, Call, Example, Place
 from skillgen.model import Outcome
@@ -17,5 +17,28 @@ ADAPTER = Adapter(
     unit="row",
     form="grid-rows",
     attention="MiniMaxM3VisionAttention",
-    examples=(),
+    examples=(
+        Example(
+            Outcome.REFUSED,
+            "items-attend-to-one-another",
+            """
+import torch.nn.functional as F
+
+class MiniMaxM3VisionAttention:
+    def forward(self, states, rotary):
+        return F.scaled_dot_product_attention(*self.qkv(states, rotary), scale=self.scale)
+
+class MiniMaxM3VLModel:
+    def _project_vision(self, pixel_values, grid_thw):
+        return self.multi_modal_projector(self.vision_tower(pixel_values, grid_thw))
+    def get_image_features(self, pixel_values, grid):
+        return self._project_vision(pixel_values, grid)
+    def get_video_features(self, pixel_values, grid):
+        return self._project_vision(pixel_values, grid)
+    def forward(self, ids, pixels, grid, videos, video_grid):
+        rows = self.get_image_features(pixels, grid)
+        return self.language_model(self.merge(ids, rows, self.get_video_features(videos, video_grid)))
+""",
+        ),
+    ),
 )

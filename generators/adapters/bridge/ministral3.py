@@ -1,7 +1,22 @@
-"""Ministral 3: HF's `get_image_features` bound to the model, called once in `forward` on padded pixels and image sizes."""
+"""Ministral 3: HF's `get_image_features` bound to the model, called once in `forward`, on padded pixels and sizes."""
 
-from skillgen.adapters.base import Adapter, Call, Example, Place
-from skillgen.model import Outcome
+from collections.abc import Mapping
+
+from skillgen.adapters.base import Adapter, Call, Example, Place, Site
+from skillgen.model import AddMethod, Edit, InsertAfter, InsertBefore, Outcome, ReplaceCallee
+
+
+def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:
+    """Wrap the bound Hugging Face method where `forward` calls it."""
+    path, init, forward = site.model_path, f"{site.cls}.__init__", f"{site.cls}.forward"
+    call = "self.get_image_features"
+    return [
+        InsertAfter(path=path, function=init, anchor="self.vp_stage = vp_stage", code=code["gate"]),
+        AddMethod(path=path, cls=site.cls, after="set_input_tensor", code=code["shard"]),
+        InsertBefore(path=path, function=forward, anchor=f"call:{call}", code=code["call"]),
+        ReplaceCallee(path=path, function=forward, call=call, callee="get_image_features"),
+    ]
+
 
 ADAPTER = Adapter(
     family="ministral3",
@@ -10,6 +25,10 @@ ADAPTER = Adapter(
     providers=(Place("models/ministral3/ministral3_provider.py", "Ministral3ModelProvider"),),
     unit="image",
     form="image-batch",
+    tests="ministral3",
+    docs="ministral3",
+    edits=edits,
+    docs="ministral3",
     examples=(
         Example(
             Outcome.APPLICABLE,

@@ -1,7 +1,44 @@
-"""Nemotron Omni: `_encode_images` runs RADIO and the projector. Releases up to 0.6.2 hand the whole forward to megatron-core."""
+"""Nemotron Omni: `_encode_images` runs RADIO and the projector. Releases to 0.6.2 leave it all to megatron-core."""
 
-from skillgen.adapters.base import Adapter, Call, Example, Place
-from skillgen.model import Outcome
+from collections.abc import Mapping
+
+from skillgen.adapters.base import Adapter, Call, Example, Place, Site
+from skillgen.model import (
+    AddDefinition,
+    AddMethod,
+    AddParameter,
+    Edit,
+    InsertAfter,
+    InsertBefore,
+    Outcome,
+    PassKeyword,
+    ReplaceCallee,
+    ReplaceStatement,
+)
+
+
+def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:
+    """Pass the flag through the provider, pad odd grids, shard where `forward` encodes."""
+    path, cls, init, forward = site.model_path, site.cls, f"{site.cls}.__init__", f"{site.cls}.forward"
+    provide, keyword = f"{site.providers[0]}.provide", "vision_dp_over_cp=self.vision_dp_over_cp"
+    cp_size = "self.context_parallel_lm = language_transformer_config.context_parallel_size"
+    call, last = "self._encode_images", "temporal_ckpt_compat"
+    return [
+        PassKeyword(path=site.provider_path, function=provide, call=cls, code=keyword, after=last),
+        AddParameter(path=path, function=init, code="vision_dp_over_cp: bool = False", after=last),
+        InsertAfter(path=path, function=init, anchor=cp_size, code=code["gate"]),
+        AddDefinition(path=path, before=cls, code=code["pad"]),
+        ReplaceStatement(
+            path=path,
+            function=f"{cls}._encode_images",
+            anchor="call:_pixel_shuffle_dynamic_resolution",
+            code=code["shuffle"],
+        ),
+        AddMethod(path=path, cls=cls, after="_encode_images", code=code["shard"]),
+        InsertBefore(path=path, function=forward, anchor=f"call:{call}", code=code["call"]),
+        ReplaceCallee(path=path, function=forward, call=call, callee="encode_images"),
+    ]
+
 
 ADAPTER = Adapter(
     family="nemotron_omni",
@@ -14,7 +51,15 @@ ADAPTER = Adapter(
     providers=(Place("models/nemotron_omni/nemotron_omni_provider.py", "NemotronOmniModelProvider"),),
     unit="tubelet",
     form="packed-patches",
+    default=True,
+    splitters=("balanced", "mcore"),
+    tests="nemotron_omni",
+    docs="nemotron-3-omni",
+    edits=edits,
     verified="main at 067f987df",
+    default=True,
+    splitters=("balanced", "mcore"),
+    docs="nemotron-3-omni",
     examples=(
         Example(
             Outcome.APPLICABLE,

@@ -7,7 +7,10 @@ ADAPTER = Adapter(
     family="qwen25_vl",
     models=(Place("models/qwen_vl/modeling_qwen25_vl.py", "Qwen25VLModel"),),
     calls=(Call("forward", "self.get_image_features"), Call("forward", "self.get_video_features")),
-    providers=(Place("models/qwen_vl/qwen25_vl_provider.py", "Qwen25VLModelProvider"),),
+    providers=(
+        Place("models/qwen_vl/qwen25_vl_provider.py", "Qwen25VLModelProvider"),
+        Place("models/qwen_vl/qwen_vl_provider.py", "Qwen25VLModelProvider"),
+    ),
     unit="temporal-patch",
     form="grid-rows",
     examples=(

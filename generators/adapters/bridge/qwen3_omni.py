@@ -1,7 +1,24 @@
 """Qwen3-Omni: two helpers call the tower and return rows and deepstack levels; `forward` calls each once."""
 
-from skillgen.adapters.base import Adapter, Call, Example, Place
-from skillgen.model import Outcome
+from collections.abc import Mapping
+
+from skillgen.adapters.base import Adapter, Call, Example, Place, Site
+from skillgen.model import AddMethod, Edit, InsertAfter, Outcome, ReplaceCallee
+
+
+def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:
+    """Wrap both helpers where `forward` calls them."""
+    path, init, forward = site.model_path, f"{site.cls}.__init__", f"{site.cls}.forward"
+    return [
+        InsertAfter(path=path, function=init, anchor="self.pg_collection = pg_collection", code=code["gate"]),
+        AddMethod(path=path, cls=site.cls, after="get_video_features", code=code["shard"]),
+        InsertAfter(path=path, function=forward, anchor=code["after"], code=code["call"]),
+        *(
+            ReplaceCallee(path=path, function=forward, call=f"self.{name}", callee=name)
+            for name in ("get_image_features", "get_video_features")
+        ),
+    ]
+
 
 ADAPTER = Adapter(
     family="qwen3_omni",
@@ -15,6 +32,11 @@ ADAPTER = Adapter(
     providers=(Place("models/qwen_omni/qwen3_omni_provider.py", "Qwen3OmniModelProvider"),),
     unit="temporal-patch",
     form="grid-rows",
+    tests="qwen_omni",
+    docs="qwen3-omni",
+    edits=edits,
+    tests="qwen_omni",
+    docs="qwen3-omni",
     examples=(
         Example(
             Outcome.APPLICABLE,
