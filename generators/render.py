@@ -20,3 +20,9 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**values)
+
+
+def sections(template: str, **values: Any) -> dict[str, str]:
+    """Render a template of code that goes to several places: a line `#: name` opens each section."""
+    parts = ("\n" + render(template, **values)).split("\n#: ")[1:]
+    return {name: code for name, _, code in (part.partition("\n") for part in parts)}

@@ -18,6 +18,10 @@ NAME = "vision-dp-over-cp"
 SUMMARY = "shard the vision encoder's images over the context-parallel ranks"
 OPTIONS = {"splitter": ("balanced", "mcore")}
 RUNTIME = "models/common/vision_sharding"
+MCORE_HELPERS = (
+    "megatron.core.models.multimodal.context_parallel",
+    ("gather_from_context_parallel_ranks_dynamic_res", "split_to_context_parallel_ranks_dynamic_res"),
+)
 
 FIELD = """\
 # Encode each image on one context-parallel rank instead of on all of them, then gather the projected features.
@@ -33,6 +37,8 @@ def rows(target: Target) -> list[Row]:
 
 def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     """The edits that give one family the technique; the caller has checked that the family is plannable."""
+    from skillgen.render import sections
+
     site, _ = vision_sites.find_site(target, family)
     splitter = options.get("splitter") or "balanced"
     if splitter not in site.adapter.splitters:
@@ -42,12 +48,13 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
             hint="megatron-core's helpers take packed patches only",
         )
     assert site.adapter.edits is not None
-    edits: list[Edit] = [*_fields(site), *site.adapter.edits(site, splitter)]
-    if splitter == "balanced":
-        edits += [
-            AddImport(path=site.model_path, module=_module(site, "models.common"), names=("vision_sharding",)),
-            *_runtime(site),
-        ]
+    code = sections(f"vision_dp_over_cp/sites/{family}.py.j2", splitter=splitter)
+    edits: list[Edit] = [*_fields(site), *site.adapter.edits(site, code)]
+    if splitter == "mcore":
+        edits.append(AddImport(path=site.model_path, module=MCORE_HELPERS[0], names=MCORE_HELPERS[1]))
+    else:
+        edits.append(AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",)))
+        edits += _runtime(site)
     notes = () if site.tests_root else ("no-test-tree",)
     return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes)
 
@@ -79,15 +86,14 @@ def _tests(site: Site, splitter: str) -> list[Edit]:
     if not site.tests_root:
         return []
     models, family = f"{site.tests_root}/unit_tests/models", site.adapter.family
-    folder = site.adapter.tests or family
     facts = {
         "site": site,
         "splitter": splitter,
         "model_module": _module_of(site, site.model_path),
         "provider_module": _module_of(site, site.provider_path),
-        "runtime_module": _module(site, RUNTIME.replace("/", ".")),
+        "runtime_module": f"megatron.bridge.{RUNTIME.replace('/', '.')}",
     }
-    wanted = {f"{models}/{folder}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
+    wanted = {f"{models}/{site.adapter.tests}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
     if splitter == "balanced":
         wanted[f"{models}/common/test_vision_sharding.py"] = "runtime.py.j2"
     header = _header(site)
@@ -123,12 +129,8 @@ def _package(site: Site) -> str:
     return site.target.package.relative_to(site.target.root).as_posix()
 
 
-def _module(site: Site, name: str) -> str:
-    return f"megatron.bridge.{name}"
-
-
 def _module_of(site: Site, path: str) -> str:
-    return _module(site, path.removeprefix(_package(site) + "/").removesuffix(".py").replace("/", "."))
+    return "megatron.bridge." + path.removeprefix(_package(site) + "/").removesuffix(".py").replace("/", ".")
 
 
 def _header(site: Site) -> str:

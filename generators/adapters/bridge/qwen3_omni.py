@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from skillgen.adapters.base import Adapter, Call, Example, Place, Site
 from skillgen.model import AddMethod, Edit, InsertAfter, Outcome, ReplaceCallee
 
+RANK = "tp_rank = self.pg_collection.tp.rank() if self.pg_collection is not None else 0"
+
 
 def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:
     """Wrap both helpers where `forward` calls them."""
@@ -12,7 +14,7 @@ def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:
     return [
         InsertAfter(path=path, function=init, anchor="self.pg_collection = pg_collection", code=code["gate"]),
         AddMethod(path=path, cls=site.cls, after="get_video_features", code=code["shard"]),
-        InsertAfter(path=path, function=forward, anchor=code["after"], code=code["call"]),
+        InsertAfter(path=path, function=forward, anchor=RANK, code=code["call"]),
         *(
             ReplaceCallee(path=path, function=forward, call=f"self.{name}", callee=name)
             for name in ("get_image_features", "get_video_features")
