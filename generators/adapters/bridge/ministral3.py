@@ -28,7 +28,6 @@ ADAPTER = Adapter(
     tests="ministral3",
     docs="ministral3",
     edits=edits,
-    docs="ministral3",
     examples=(
         Example(
             Outcome.APPLICABLE,

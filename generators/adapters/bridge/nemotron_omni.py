@@ -57,9 +57,6 @@ ADAPTER = Adapter(
     docs="nemotron-3-omni",
     edits=edits,
     verified="main at 067f987df",
-    default=True,
-    splitters=("balanced", "mcore"),
-    docs="nemotron-3-omni",
     examples=(
         Example(
             Outcome.APPLICABLE,

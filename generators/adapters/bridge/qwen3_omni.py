@@ -37,8 +37,6 @@ ADAPTER = Adapter(
     tests="qwen_omni",
     docs="qwen3-omni",
     edits=edits,
-    tests="qwen_omni",
-    docs="qwen3-omni",
     examples=(
         Example(
             Outcome.APPLICABLE,
