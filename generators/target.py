@@ -1,4 +1,4 @@
-"""Find the tree that can be patched: what it is, which version, and where its receipts go. Reads text, runs nothing."""
+"""Find the tree that can be patched: what it is, which version, where its receipts go. Runs nothing of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Target:
 
 
 def discover(path: str | Path, product: str | None = None) -> Target:
-    """Resolve a path at, inside or just above a package to its target; `product` chooses where several share a tree."""
+    """Resolve a path at, inside or above a package to its target; `product` chooses where several share a tree."""
     if product is not None and product not in PRODUCTS:
         raise SkillgenError(
             "unknown-product", f"product is one of {', '.join(PRODUCTS)}, not {product!r}", exit_code=USAGE
@@ -78,7 +78,7 @@ def discover(path: str | Path, product: str | None = None) -> Target:
 
 
 def _packages(start: Path, products: list[str]) -> Iterator[tuple[str, Path]]:
-    """(product, package folder) at or above `start`: nearest level first, the package that holds `start` before others."""
+    """(product, package folder) at or above `start`: nearest first, and the one that holds `start` before others."""
     for level in (start, *start.parents):
         hits = [
             (name, top / PRODUCTS[name][0])
@@ -127,7 +127,7 @@ def _package_info_version(path: Path) -> str | None:
     }
     if not {"MAJOR", "MINOR", "PATCH"} <= values.keys():
         return str(values["__version__"]) if "__version__" in values else None
-    return f"{values['MAJOR']}.{values['MINOR']}.{values['PATCH']}{values.get('PRE_RELEASE', '')}"
+    return ".".join(str(values[part]) for part in ("MAJOR", "MINOR", "PATCH")) + str(values.get("PRE_RELEASE", ""))
 
 
 def _dist_info(root: Path, product: str, version: str | None) -> Path | None:

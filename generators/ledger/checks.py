@@ -51,19 +51,19 @@ def writable(target: Target, paths: Iterable[str]) -> None:
                 )
 
 
-def clean(target: Target, paths: Sequence[str]) -> list[str]:
+def uncommitted(target: Target, paths: Sequence[str]) -> list[str]:
     """The files among `paths` with uncommitted changes in a checkout; none elsewhere."""
     if target.git_dir is None or not paths:
         return []
     # No monitor, hook or index refresh: git runs nothing that the checkout configures.
     command = ["git", "--no-optional-locks", "--literal-pathspecs"]
     command += ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-    command += ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all", "--"]
+    command += ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run([*command, *paths], cwd=target.root, env=env, capture_output=True, check=True)
+        done = subprocess.run([*command, "--", *paths], cwd=target.root, env=env, capture_output=True, check=True)
     except FileNotFoundError:
-        raise SkillgenError("git", "git is not installed: cannot tell whether files have uncommitted changes") from None
+        raise SkillgenError("git", "no git here to tell whether files have uncommitted changes") from None
     except subprocess.CalledProcessError as error:
         raise SkillgenError("git", error.stderr.decode(errors="replace").strip(), where=str(target.root)) from None
     return [item[3:] for item in done.stdout.decode(errors="surrogateescape").split("\0") if item]

@@ -182,12 +182,10 @@ class Transaction:
         return json.dumps(data).encode()
 
 
-def run(target: Target, writes: Sequence[Write], empty: Sequence[str] = ()) -> list[str]:
-    """Carry out a transaction (the lock is held); the folders that it had to make."""
-    folders = _missing_folders(target, writes)
+def run(target: Target, writes: Sequence[Write], folders: Sequence[str], empty: Sequence[str]) -> None:
+    """Carry out a transaction; the lock is held."""
     (target.state_dir / "receipts").mkdir(exist_ok=True)
     Transaction(target, writes, folders, empty, secrets.token_hex(4)).run()
-    return folders
 
 
 def recover(target: Target) -> bool:
@@ -211,6 +209,14 @@ def settle(target: Target) -> bool:
         disk.remove(state / (JOURNAL + ".new"))
     except OSError as error:
         raise disk.failed(error, "a killed command could not be undone") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise SkillgenError(
+            "journal-damaged",
+            f"cannot read the journal of a killed command: {error}",
+            where=str(state),
+            hint="put the target back with git or from its wheel, then remove this folder",
+            exit_code=IO,
+        ) from error
     return found
 
 
@@ -224,15 +230,11 @@ def _load(target: Target, name: str) -> Transaction:
     return Transaction(target, writes, data["folders"], data["empty"], data["token"])
 
 
-def _missing_folders(target: Target, writes: Sequence[Write]) -> list[str]:
-    parents = {
-        str(parent)
-        for write in writes
-        if write.after is not None and not write.state
-        for parent in PurePosixPath(write.path).parents
-        if not os.path.lexists(target.root / parent)
-    }
-    return sorted(parents, key=lambda folder: folder.count("/"))
+def missing_folders(target: Target, paths: Sequence[str]) -> list[str]:
+    """The folders that files to be written need, outermost first."""
+    parents = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+    missing = [parent for parent in parents if not os.path.lexists(target.root / parent)]
+    return sorted(missing, key=lambda folder: (folder.count("/"), folder))
 
 
 def _drop_bytecode(source: Path) -> None:

@@ -19,13 +19,13 @@ def row(path: str, content: bytes) -> str:
 
 def rows(record: bytes) -> dict[str, str]:
     """Path to row as it stands, without line ending."""
-    lines = record.decode("utf-8").splitlines()
-    return {next(csv.reader([line]))[0]: line for line in lines if line}
+    found = (line.rstrip("\r\n") for line in _lines(record))
+    return {next(csv.reader([text]))[0]: text for text in found if text}
 
 
 def update(record: bytes, wanted: Mapping[str, str | None]) -> bytes:
     """RECORD with the given rows; None removes one. New rows go before RECORD's own row, else to the top."""
-    lines = record.decode("utf-8").splitlines(keepends=True)
+    lines = _lines(record)
     ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     left = dict(wanted)
     result: list[str] = []
@@ -40,3 +40,7 @@ def update(record: bytes, wanted: Mapping[str, str | None]) -> bytes:
             result.append(new + line[len(text) :])
     result[own:own] = [new + ending for new in left.values() if new is not None]
     return "".join(result).encode("utf-8")
+
+
+def _lines(record: bytes) -> list[str]:
+    return [line.decode("utf-8") for line in record.splitlines(keepends=True)]

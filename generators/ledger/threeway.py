@@ -1,4 +1,4 @@
-"""Carry a change over to text that moved on: the change from `old` to `new`, made in `current`, byte-exact elsewhere."""
+"""Carry a change over to text that moved on: from `old` to `new`, made in `current`, byte-exact elsewhere."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def holds(old: bytes | None, new: bytes | None, current: bytes | None) -> bool:
 
 
 def _first_difference(old: bytes, current: bytes) -> int:
-    pairs = zip(old.splitlines(True), current.splitlines(True))
+    pairs = zip(old.splitlines(True), current.splitlines(True), strict=False)
     return next((n for n, (a, b) in enumerate(pairs, 1) if a != b), min(old.count(b"\n"), current.count(b"\n")) + 1)
 
 
