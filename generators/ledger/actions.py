@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,6 +38,27 @@ class PatchState:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Patch:
+    """One family's patch, ready to be written.
+
+    Where the family is applied already, `changes` replace its patch, and their `before` is what `without` returns.
+    Files that the plan finds in place (before == after) belong to `changes` too: that is how the last user of a
+    shared file is known. `replay(path, content)` makes the family's edits in a file without any patch of ours; it is
+    called for files that several families edit.
+    """
+
+    technique: str
+    family: str
+    pack_version: str
+    changes: tuple[Change, ...]
+    replay: Replay | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.technique, self.family
+
+
 def commit(
     target: Target,
     changes: Sequence[Change],
@@ -48,32 +69,38 @@ def commit(
     allow_dirty: bool = False,
     replay: Replay | None = None,
 ) -> Receipt:
-    """Write one family's patch, all of it or nothing.
+    """Write one family's patch, all of it or nothing (see Patch)."""
+    patch = Patch(technique, family, pack_version, tuple(changes), replay)
+    return commit_all(target, [patch], allow_dirty=allow_dirty)[0]
 
-    Where the family is applied already, `changes` replace its patch, and their `before` is what `without` returns.
-    Files that the plan finds in place (before == after) belong to `changes` too: that is how the last user of a
-    shared file is known. `replay(path, content)` makes the family's edits in a file without any patch of ours; it is
-    called for files that several families edit.
-    """
-    key = (technique, family)
-    file_name(key)
+
+def commit_all(target: Target, patches: Sequence[Patch], *, allow_dirty: bool = False) -> list[Receipt]:
+    """Write several families' patches, each planned on top of those before it: all of them or nothing."""
+    for patch in patches:
+        file_name(patch.key)
     with _session(target) as space:
-        if not changes:
-            return space.receipts.get(key) or Receipt(technique, family, pack_version)
-        dirty = _dirty(space, changes, allow_dirty)
-        if key in space.receipts:
-            space.remove(key)
-        receipt = Receipt(technique, family, pack_version)
-        for change in changes:
-            if change.after is None:
-                raise ValueError(f"a patch adds and edits files, it deletes none: {change.path}")
-            _planned_for(space, change)
-            checks.parses(change.path, change.before)
-            checks.parses(change.path, change.after)
-            space.add(receipt, change.path, change.after, dirty=change.path in dirty, replay=replay)
-        space.receipts[key] = receipt
+        dirty = _dirty(space, [change for patch in patches for change in patch.changes], allow_dirty)
+        receipts = [stage(space, patch, dirty) for patch in patches]
         space.flush()
-        return receipt
+        return receipts
+
+
+def stage(space: Workspace, patch: Patch, dirty: Collection[str] = ()) -> Receipt:
+    """Put one family's patch into a workspace, in memory."""
+    if not patch.changes:
+        return space.receipts.get(patch.key) or Receipt(*patch.key, patch.pack_version)
+    if patch.key in space.receipts:
+        space.remove(patch.key)
+    receipt = Receipt(*patch.key, patch.pack_version)
+    for change in patch.changes:
+        if change.after is None:
+            raise ValueError(f"a patch adds and edits files, it deletes none: {change.path}")
+        _planned_for(space, change)
+        checks.parses(change.path, change.before)
+        checks.parses(change.path, change.after)
+        space.add(receipt, change.path, change.after, dirty=change.path in dirty, replay=patch.replay)
+    space.receipts[patch.key] = receipt
+    return receipt
 
 
 def revert(target: Target, technique: str, family: str | None = None) -> list[PatchState]:
