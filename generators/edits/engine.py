@@ -1,0 +1,100 @@
+"""Apply code edits to one file: locate on the syntax tree, splice the bytes, check the result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from skillgen.edits.calls import add_parameter, pass_keyword, replace_callee
+from skillgen.edits.classes import add_definition, add_field, add_method
+from skillgen.edits.imports import add_import
+from skillgen.edits.splice import Splice, splice
+from skillgen.edits.statements import insert, replace
+from skillgen.edits.tree import Tree
+from skillgen.errors import AnchorDrift, SkillgenError
+from skillgen.model import (
+    AddDefinition,
+    AddField,
+    AddImport,
+    AddMethod,
+    AddParameter,
+    Edit,
+    InsertAfter,
+    InsertBefore,
+    PassKeyword,
+    ReplaceCallee,
+    ReplaceStatement,
+)
+
+LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
+    AddDefinition: add_definition,
+    AddField: add_field,
+    AddImport: add_import,
+    AddMethod: add_method,
+    AddParameter: add_parameter,
+    InsertAfter: insert,
+    InsertBefore: insert,
+    PassKeyword: pass_keyword,
+    ReplaceCallee: replace_callee,
+    ReplaceStatement: replace,
+}
+
+
+def apply_code(source: bytes, edits: Sequence[Edit], *, path: str, line_length: int, verified: str) -> bytes:
+    """Edits that do not meet share one parse; the result is parsed again and has to hold every edit already."""
+    pending = list(edits)
+    result = source
+    while pending:
+        tree = _tree(result, edits, path, line_length, verified)
+        splices: list[Splice] = []
+        while pending:
+            try:
+                new = LOCATE[type(pending[0])](pending[0], tree)
+            except AnchorDrift:
+                if not splices:
+                    raise
+                break  # its anchor may be what an edit of this round brings
+            if new and any(new.meets(other) for other in splices):
+                break
+            splices += [new] if new else []
+            pending.pop(0)
+        result = tree.encode(splice(tree.data, splices)) if splices else result
+    if result != source:
+        _check(source, result, edits, path, line_length, verified)
+    return result
+
+
+def _tree(source: bytes, edits: Sequence[Edit], path: str, line_length: int, verified: str) -> Tree:
+    tree = Tree(source, path, line_length=line_length, verified=verified)
+    tree.edits = edits
+    return tree
+
+
+def _check(source: bytes, result: bytes, edits: Sequence[Edit], path: str, line_length: int, verified: str) -> None:
+    try:
+        tree = _tree(result, edits, path, line_length, verified)
+        flaw = _flaw(result, path)
+    except SkillgenError as error:
+        tree, flaw = None, error.message
+    if tree is None or (flaw and not _flaw(source, path)):
+        raise SkillgenError("invalid-result", f"the edits break {path}: {flaw}", where=path)
+    for edit in edits:
+        try:
+            done = LOCATE[type(edit)](edit, tree) is None
+        except AnchorDrift:
+            done = False
+        if not done:
+            name = type(edit).__name__
+            raise SkillgenError("unstable-edit", f"{name} does not find its own result in {path}: {edit}", where=path)
+
+
+def _flaw(source: bytes, path: str) -> str:
+    """Why the file does not compile; a file that never did may be of a newer Python than this one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(source, path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            return str(error)
+    return ""

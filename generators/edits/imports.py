@@ -1,0 +1,166 @@
+"""Add names to a from-import, or the import itself at its place in the sorted sections."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import libcst as cst
+
+from skillgen.edits.shape import dotted
+from skillgen.edits.splice import Splice, insert_lines
+from skillgen.edits.tree import Tree
+from skillgen.model import AddImport
+
+FIRST_PARTY = ("megatron.bridge", "nemo_automodel", "tests")  # in Megatron-LM, everything below `megatron`
+FUTURE, STANDARD, THIRD_PARTY, LOCAL_PARTY, RELATIVE = range(5)
+LINES_AFTER_IMPORTS = 2
+
+
+class Member(NamedTuple):
+    """One import statement of the block: its section and its key inside the section."""
+
+    section: int
+    key: tuple[object, ...]
+    node: cst.SimpleStatementLine
+
+
+def natural(text: str) -> tuple[tuple[int, int], ...]:
+    """Sort key in which numbers compare as numbers."""
+    parts = re.findall(r"\d+|\D", text)
+    return tuple((ord("0"), int(part)) if part[0].isdigit() else (ord(part), 0) for part in parts)
+
+
+def member_key(name: str) -> tuple[object, ...]:
+    """Order of names inside one import: constants, classes, functions."""
+    kind = 0 if len(name) > 1 and name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, natural(name.lower()), natural(name)
+
+
+def section(module: str, path: str) -> int:
+    """The isort section of an absolute module, seen from a file."""
+    head = module.split(".")[0]
+    own = re.match(r"(?:src/)?megatron/(?!bridge/)", path)
+    if head == "__future__":
+        return FUTURE
+    if head in sys.stdlib_module_names:
+        return STANDARD
+    roots = (*FIRST_PARTY, "megatron") if own else FIRST_PARTY
+    return LOCAL_PARTY if any(module == root or module.startswith(root + ".") for root in roots) else THIRD_PARTY
+
+
+def _block(tree: Tree) -> list[Member]:
+    """The first run of import statements at the top level."""
+    members: list[Member] = []
+    for node in tree.module.body:
+        first = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+        if isinstance(first, cst.ImportFrom) and isinstance(node, cst.SimpleStatementLine):
+            module = tree.absolute(first)
+            names = "" if isinstance(first.names, cst.ImportStar) else dotted(first.names[0].name)
+            place = RELATIVE if first.relative else section(module, tree.path)
+            members.append(Member(place, (1, _module_key(module), member_key(names)), node))
+        elif isinstance(first, cst.Import) and isinstance(node, cst.SimpleStatementLine):
+            module = dotted(first.names[0].name)
+            members.append(Member(section(module, tree.path), (0, _module_key(module), ()), node))
+        elif members:
+            break
+    return members
+
+
+def _module_key(module: str) -> tuple[object, ...]:
+    return natural(module.lower()), natural(module)
+
+
+def add_import(edit: AddImport, tree: Tree) -> Splice | None:
+    """Done already if the top level of the file imports all names from the module, under their own names."""
+    missing = set(edit.names)
+    host: cst.ImportFrom | None = None
+    for node in tree.module.body:
+        body = node.body if isinstance(node, cst.SimpleStatementLine) else ()
+        for small in body:
+            if not isinstance(small, cst.ImportFrom) or tree.absolute(small) != edit.module:
+                continue
+            if isinstance(small.names, cst.ImportStar):
+                continue
+            missing -= {dotted(alias.name) for alias in small.names if not alias.asname}
+            if host is None and not any(alias.asname for alias in small.names) and len(body) == 1:
+                host = small
+    if not missing:
+        return None
+    names = sorted(missing, key=member_key)
+    return _merge(tree, host, names) if host is not None else _place(tree, edit.module, names)
+
+
+def _statement(tree: Tree, head: str, names: Sequence[str], comment: str = "") -> str:
+    """An import on one line, or one name per line where that is too long."""
+    one = f"{head} {', '.join(names)}{comment}"
+    if len(one) <= tree.line_length:
+        return one
+    lines = [f"{head} ({comment}", *(f"{tree.unit}{name}," for name in names), ")"]
+    return tree.newline.join(lines)
+
+
+def _merge(tree: Tree, node: cst.ImportFrom, names: Sequence[str]) -> Splice:
+    assert not isinstance(node.names, cst.ImportStar)
+    start, end = tree.span(node)
+    source = tree.data[start:end].decode()
+    aliases = [(dotted(alias.name), tree.span(alias.name)[0]) for alias in node.names]
+    own_lines = all(tree.data[tree.line_start(offset) : offset].strip() == b"" for _, offset in aliases) and re.search(
+        r",\s*(#.*)?\s*\)$", source
+    )
+    if own_lines:
+        return _merge_lines(tree, aliases, names)
+    if "#" in source:
+        raise tree.drift(f"import from {tree.absolute(node)} without comments between its names", [node], near=node)
+    head = re.match(r"from\s+[\w.]+\s+import", source)
+    assert head is not None
+    merged = sorted({*names, *(name for name, _ in aliases)}, key=member_key)
+    line_end = tree.line_end(end)
+    comment = tree.data[end:line_end].decode().rstrip()
+    return Splice(start, end + len(comment.encode()), _statement(tree, head[0], merged, comment).encode())
+
+
+def _merge_lines(tree: Tree, aliases: list[tuple[str, int]], names: Sequence[str]) -> Splice:
+    """New lines among names of one line each; the lines in between are taken along, so that it is one splice."""
+    lines: list[tuple[int, str]] = []
+    for name in names:
+        later = [offset for other, offset in aliases if member_key(other) > member_key(name)]
+        offset = tree.line_start(later[0]) if later else tree.line_end(aliases[-1][1])
+        lines.append((offset, f"{tree.indent(aliases[0][1])}{name},{tree.newline}"))
+    first, last = min(lines)[0], max(lines)[0]
+    new, at = "", first
+    for offset, line in lines:
+        new += tree.data[at:offset].decode() + line
+        at = offset
+    return Splice(first, last, new.encode())
+
+
+def _place(tree: Tree, module: str, names: Sequence[str]) -> Splice:
+    text = _statement(tree, f"from {module} import", names)
+    place, key = section(module, tree.path), (1, _module_key(module), member_key(names[0]))
+    block = _block(tree)
+    if not block:
+        return _first(tree, text)
+    own = [member for member in block if member.section == place]
+    later = [member for member in own if member.key > key]
+    if later:
+        return insert_lines(tree, tree.before(later[0].node), text)
+    if own:
+        return insert_lines(tree, tree.line_end(tree.span(own[-1].node)[1]), text)
+    after = [member for member in block if member.section > place]
+    if after:
+        return insert_lines(tree, tree.before(after[0].node), text, above=1, below=1)
+    return insert_lines(tree, tree.line_end(tree.span(block[-1].node)[1]), text, above=1, below=LINES_AFTER_IMPORTS)
+
+
+def _first(tree: Tree, text: str) -> Splice:
+    """The first import of a file: under its docstring, else above its first statement."""
+    body = tree.module.body
+    if not body:
+        return insert_lines(tree, len(tree.data), text, above=1)
+    if tree.module.get_docstring(clean=False) is not None:
+        offset = tree.behind(body[0])
+        return insert_lines(tree, offset, text, above=1, below=LINES_AFTER_IMPORTS)
+    return insert_lines(tree, tree.before(body[0]), text, above=1, below=LINES_AFTER_IMPORTS)
