@@ -1,4 +1,4 @@
-"""Check patched files in memory: they parse and compile, and the target's own ruff says nothing new of them."""
+"""Check patched files in memory: the target's own ruff says nothing new of them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,16 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from skillgen.errors import REFUSED, SkillgenError
 from skillgen.model import Change
 
 
-def compile_all(changes: Sequence[Change]) -> None:
-    """Parse and compile every Python file as it will be; nothing is executed."""
-    for change in changes:
-        if change.after is None or not change.path.endswith(".py"):
-            continue
-        try:
-            compile(change.after, change.path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
-            raise SkillgenError(
-                "patched-file-does-not-compile",
-                f"{change.path} would not compile: {error}",
-                where=f"{change.path}:{getattr(error, 'lineno', None) or 1}",
-                hint="a defect of the adapter; nothing was written",
-            ) from None
-
-
 def lint(root: Path, changes: Sequence[Change]) -> tuple[str, ...]:
     """Compare what the target's ruff says before and after; notes where it cannot be asked."""
     ruff = find_ruff()
-    if ruff is None or not has_ruff_config(root):
+    if ruff is None or ruff_settings(root) is None:
         return ("ruff-not-run",)
     python = [c for c in changes if c.path.endswith(".py") and c.after is not None]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -59,15 +44,22 @@ def find_ruff() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("ruff")
 
 
-def has_ruff_config(root: Path) -> bool:
-    """Whether the target brings ruff rules of its own."""
-    if any((root / name).is_file() for name in ("ruff.toml", ".ruff.toml")):
-        return True
-    try:
-        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return "ruff" in settings.get("tool", {})
+def ruff_settings(root: Path) -> dict[str, Any] | None:
+    """The target's own ruff settings, None where it has none."""
+    for name in (".ruff.toml", "ruff.toml", "pyproject.toml"):
+        try:
+            settings = tomllib.loads((root / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        found = settings if name != "pyproject.toml" else settings.get("tool", {}).get("ruff")
+        if found is not None:
+            return dict(found)
+    return None
+
+
+def line_length(root: Path) -> int:
+    """The length of a line that the target's formatter keeps to; 119 where it brings no settings."""
+    return int((ruff_settings(root) or {}).get("line-length", 119))
 
 
 def _new_findings(ruff: str, root: Path, change: Change) -> list[str]:

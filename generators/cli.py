@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="skillgen",
-        description="Patch a Megatron-Bridge or NeMo Automodel tree with vision-encoder sharding, and prove the patch.",
+        description="Patch a Megatron-Bridge or NeMo Automodel tree with vision-encoder sharding, and prove it.",
         epilog=EXITS,
         formatter_class=raw,
     )

@@ -1,4 +1,4 @@
-"""Unpack a release as a source tree: from the package index or from a wheel file, without pip and without an install."""
+"""Unpack a release as a source tree: from the package index or from a wheel file, without pip or an install."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def choose(name: str, version: str | None, client: Client) -> Link:
             "index-unreachable",
             f"cannot look up {project}: {'; '.join(unreachable)}",
             where=where,
-            hint="check the network, proxies and pip's index settings, or fetch from a wheel file: skillgen fetch FILE.whl DIR",
+            hint="check the network, proxies and pip's settings, or name a wheel file: skillgen fetch FILE.whl DIR",
             exit_code=IO,
         )
     if not wheels:
@@ -125,7 +125,7 @@ def choose(name: str, version: str | None, client: Client) -> Link:
 
 
 def unpack(wheel: Path, tree: Path) -> int:
-    """Unpack every file of `wheel` below `tree`, none outside it; purelib and platlib land in the root, as installed."""
+    """Unpack every file of `wheel` below `tree`, none outside it; purelib and platlib land in the root."""
     tree.mkdir()
     count = 0
     try:

@@ -1,4 +1,4 @@
-"""Read a Python package index the way the user's pip is set up to, without pip: simple API, find-links, netrc, proxies."""
+"""Read a package index the way the user's pip is set up to, without pip: simple API, find-links, netrc, proxies."""
 
 from __future__ import annotations
 

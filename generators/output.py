@@ -16,6 +16,7 @@ from skillgen.errors import OK, SkillgenError
 if TYPE_CHECKING:
     from rich.console import Console
 
+HEAD = 12  # lines of a new file that people see
 STYLES = {
     "applicable": "green",
     "applied": "bold green",
@@ -126,14 +127,31 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, (list, tuple)):
-        return "\n".join(map(str, value[:3])) + (f"\n(+{len(value) - 3})" if len(value) > 3 else "")
+        return "" if not value else f"{value[0]} (+{len(value) - 1})" if len(value) > 1 else str(value[0])
     return "" if value is None else str(value)
 
 
 def _show_diff(console: Console, diff: str) -> None:
+    """The diff in colours; of a long new file only its head."""
     from rich.text import Text
 
-    for line in diff.splitlines():
-        bold = line.startswith(("diff ", "--- ", "+++ "))
+    shown = 0
+    new = False
+    for line in diff.split("\n")[:-1]:
+        if line.startswith("diff --git "):
+            _show_rest(console, shown)
+            shown, new = 0, False
+        new = new or line.startswith("new file mode")
+        body = new and line.startswith("+") and not line.startswith("+++ ")
+        shown += body
+        if body and shown > HEAD:
+            continue
+        bold = line.startswith(("diff --git ", "--- ", "+++ "))
         style = "bold" if bold else {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         console.print(Text(line, style=style), soft_wrap=True)
+    _show_rest(console, shown)
+
+
+def _show_rest(console: Console, shown: int) -> None:
+    if shown > HEAD:
+        console.print(f"... {shown - HEAD} more lines of this new file: --output FILE has them", style="dim")

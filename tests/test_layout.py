@@ -1,0 +1,88 @@
+"""The shape of the pack: short files, one-way dependencies, a light command line."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CODE = ("generators", "runtime", "evals", "bench", "tests")
+LIGHT = {"torch", "libcst", "rich", "jinja2", "yaml", "transformers"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """(top-level package, whether it is imported as soon as the module is) of every absolute import."""
+    tree = ast.parse(path.read_bytes())
+    inner = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.If) for n in ast.walk(f)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        else:
+            continue
+        yield from ((name.partition(".")[0], id(node) not in inner) for name in names)
+
+
+def test_files_are_short() -> None:
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in python_files(*CODE)}
+    assert len(lengths) > 30
+    assert {name: length for name, length in lengths.items() if length >= 300} == {}
+
+
+def test_adapters_are_at_most_sixty_lines() -> None:
+    folder = ROOT / "generators/adapters"
+    lengths = {p.name: len(p.read_text().splitlines()) for p in folder.glob("*/*.py") if p.name[0] != "_"}
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+def test_runtime_is_small_and_imports_torch_alone() -> None:
+    files = python_files("runtime")
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 600
+    foreign = {name for path in files for name, _ in imports(path)} - set(sys.stdlib_module_names)
+    assert foreign == {"torch"}
+
+
+def test_generators_never_import_torch_and_heavy_packages_only_late() -> None:
+    found = [(path, name, early) for path in python_files("generators") for name, early in imports(path)]
+    assert [(path, name) for path, name, _ in found if name == "torch"] == []
+    # the edit engine is itself imported late, and is made of libcst
+    early = {(path.parent.name, name) for path, name, early in found if early and name in LIGHT}
+    assert early <= {("edits", "libcst")}
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {path.parent for path in python_files("generators", "runtime", "evals")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["scan", "--help"], ["--version"], ["list", "--json"]], ids=" ".join
+)
+def test_the_command_line_starts_without_heavy_imports(arguments: list[str]) -> None:
+    code = f"import sys; from skillgen.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+    code += f"print('LOADED', *sorted({LIGHT!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_help_takes_a_quarter_of_a_second() -> None:
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "skillgen", "--help"], stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - start
+
+    budget = 0.25 * float(os.environ.get("SKILLGEN_TIME_SCALE", "1"))
+    assert min(once() for _ in range(5)) <= budget
