@@ -81,19 +81,20 @@ def shard_over_cp(
     def sharded(*args: Any, **kwargs: Any) -> Any:
         check_group(group, cp_size, language_model=language_model, name=name)
         call = signature.bind(*args, **kwargs)
-        units = form.units(call.arguments)
-        if not units.runs:
-            return encode(*args, **kwargs)
-        plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
-        layout = row_layout(plan, units.rows)
         pixels = call.arguments[form.pixels]
         trainable = is_trainable(tuple(modules), pixels)
-        output, features, failure = None, [], None
+        units, features, failure = Units((), (), ()), [], None
         try:
-            share = plan.shares[group.rank()]
-            call.arguments.update(form.take(call.arguments, share, placeholders(units, share)))
-            output = encode(*call.args, **call.kwargs)
-            features = own_rows(feature_levels(output), layout.rank_rows[group.rank()], len(placeholders(units, share)))
+            units = form.units(call.arguments)
+            plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
+            layout = row_layout(plan, units.rows)
+            if units.runs:
+                share = plan.shares[group.rank()]
+                fill = placeholders(units, share)
+                call.arguments.update(form.take(call.arguments, share, fill))
+                output = encode(*call.args, **call.kwargs)
+                rows = layout.rank_rows[group.rank()]
+                features = own_rows(feature_levels(output), rows, len(fill) * units.blank_rows)
         except Exception as error:  # told to the other ranks, then raised on all
             if agreement == "off":
                 raise
@@ -103,6 +104,8 @@ def shard_over_cp(
             digest = plan_digest(units, method, alpha, trainable, levels)
             summary = f"{sum(run.count for run in units.runs)} units, {sum(units.rows)} rows, features {levels}"
             agree(digest, failure, summary, group, pixels.device)
+        if not units.runs:
+            return encode(*args, **kwargs)
         gathered = gather_rows(features, layout, group, trainable=trainable)
         return like_output(output, gathered, [run.count * rows for run, rows in zip(units.runs, units.rows)])
 
@@ -123,11 +126,10 @@ def placeholders(units: Units, share: Sequence[Segment]) -> list[str]:
 
 
 def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
-    """Drop the rows of the `fill` placeholders, which come last."""
-    expected = rows + fill * PLACEHOLDER_ROWS
+    """Drop the `fill` rows of placeholders, which come last."""
     for level in levels:
-        if level.shape[0] != expected:
-            raise ValueError(f"the encoder returned {level.shape[0]} rows for a share that has {expected} by the plan")
+        if level.shape[0] != rows + fill:
+            raise ValueError(f"the encoder returned {level.shape[0]} rows for a share that has {rows + fill} by the plan")
     return [level[:rows] for level in levels]
 
 

@@ -27,6 +27,7 @@ class Units(NamedTuple):
     runs: tuple[Run, ...]
     rows: tuple[int, ...]  # feature rows that one unit of each run yields after projection
     kinds: tuple[str, ...]  # the part of the encoder that each run exercises
+    blank_rows: int = PLACEHOLDER_ROWS  # rows that one placeholder yields
 
 
 class Form(Protocol):
@@ -52,19 +53,17 @@ class ImageBatch:
 
     def units(self, call: Call) -> Units:
         """One unit per image; rows are the merged grid."""
-        grids = [_grid(size, self.patch_size) for size in _sizes(call[self.pixels], call.get(self.sizes))]
-        return Units(
-            runs=tuple(Run(height * width) for height, width in grids),
-            rows=tuple((height // self.merge_size) * (width // self.merge_size) for height, width in grids),
-            kinds=("image",) * len(grids),
-        )
+        given = call.get(self.sizes)
+        grids = [_grid(size, self.patch_size) for size in _sizes(call[self.pixels], given)]
+        rows = tuple((height // self.merge_size) * (width // self.merge_size) for height, width in grids)
+        return Units(tuple(Run(h * w) for h, w in grids), rows, ("image",) * len(grids), _blank_rows(given, rows))
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
         """Cut out images, cropped to the largest of them."""
         pixels, given = call[self.pixels], call.get(self.sizes)
         sizes, side = _sizes(pixels, given), self.patch_size * self.merge_size
         ranges = [(segment.run, segment.run + 1) for segment in share]
-        blanks = [(side, PLACEHOLDER_ROWS * side)] * len(fill)
+        blanks = [sizes[0] if _is_static(given) else (side, PLACEHOLDER_ROWS * side)] * len(fill)
         local = [sizes[start] for start, _ in ranges] + blanks
         return {**call, self.pixels: _take_images(pixels, ranges, local), self.sizes: _like(given, local)}
 
@@ -126,13 +125,16 @@ class PackedPatches:
 
     def units(self, call: Call) -> Units:
         """One run per image or video; a video's unit is a tubelet."""
-        sizes = _sizes(call[self.pixels], call.get(self.sizes))
+        given = call.get(self.sizes)
+        sizes = _sizes(call[self.pixels], given)
         items = self._items(call, sizes)
         grids = [_grid(sizes[first], self.patch_size) for first, _ in items]
+        rows = tuple(-(-h // 2) * -(-w // 2) for h, w in grids)
         return Units(
             runs=tuple(Run(h * w, -(-count // self.tubelet)) for (h, w), (_, count) in zip(grids, items)),
-            rows=tuple(-(-h // 2) * -(-w // 2) for h, w in grids),
+            rows=rows,
             kinds=tuple("image" if count == 1 else "video" for _, count in items),
+            blank_rows=_blank_rows(given, rows),
         )
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
@@ -149,7 +151,7 @@ class PackedPatches:
             ranges += [(begin, end)] * (2 if lone else 1)
             counts.append(2 if lone else end - begin)
         counts += [1 if kind == "image" else 2 for kind in fill]
-        blank = (2 * self.patch_size, 2 * PLACEHOLDER_ROWS * self.patch_size) if given is not None else sizes[0]
+        blank = sizes[0] if _is_static(given) else (2 * self.patch_size, 2 * PLACEHOLDER_ROWS * self.patch_size)
         local = [size for begin, end in ranges for size in sizes[begin:end]]
         local += [blank] * sum(counts[len(share) :])
         if pixels.ndim == 4:
@@ -170,7 +172,7 @@ class PackedPatches:
     def _items(self, call: Call, sizes: Sequence[Size]) -> list[tuple[int, int]]:
         """(first frame, number of frames) of every image or video."""
         frames = call.get(self.frames)
-        if self.tubelet == 1 or frames is None:
+        if self.tubelet == 1 or frames is None or _is_static(call.get(self.sizes)):
             return [(frame, 1) for frame in range(len(sizes))]
         counts = frames.tolist() if isinstance(frames, Tensor) else list(frames)
         if sum(counts) != len(sizes):
@@ -186,17 +188,28 @@ def _grid(size: Size, patch_size: int) -> Size:
     return size[0] // patch_size, size[1] // patch_size
 
 
+def _is_static(given: Tensor | Sequence[Any] | None) -> bool:
+    return given is None or len(given) == 0
+
+
+def _blank_rows(given: Tensor | Sequence[Any] | None, rows: Sequence[int]) -> int:
+    """Rows of a placeholder: without sizes it can only be as large as every other image."""
+    return rows[0] if rows and _is_static(given) else PLACEHOLDER_ROWS
+
+
 def _sizes(pixels: Tensor, given: Tensor | Sequence[Any] | None) -> list[Size]:
     """Sizes as host integers; without any, every image fills the batch."""
-    if given is None or len(given) == 0:
-        return [(pixels.shape[-2], pixels.shape[-1])] * pixels.shape[0]
+    if _is_static(given):
+        return [(pixels.shape[-2], pixels.shape[-1])] * (pixels.shape[0] if pixels.ndim == 4 else 0)
     rows = given.tolist() if isinstance(given, Tensor) else given
     return [(int(height), int(width)) for height, width in rows]
 
 
 def _like(given: Any, values: list[Any]) -> Any:
-    """`values` in the container of `given`; None stays None."""
-    return given.new_tensor(values) if isinstance(given, Tensor) else None if given is None else values
+    """`values` in the container of `given`; what is None or empty stays so."""
+    if given is None or len(given) == 0:
+        return given
+    return given.new_tensor(values) if isinstance(given, Tensor) else values
 
 
 def _take_images(pixels: Tensor, ranges: Sequence[tuple[int, int]], sizes: Sequence[Size]) -> Tensor:
@@ -220,7 +233,7 @@ def _packed_bounds(params: Any, lengths: Sequence[int]) -> Any:
         if field.name.startswith("cu_seqlens"):
             new[field.name] = bounds
         elif field.name.startswith("max_seqlen"):
-            new[field.name] = value.new_tensor(longest) if isinstance(value, Tensor) else longest
+            new[field.name] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
         elif field.name == "total_tokens":
             new[field.name] = sum(lengths)
         elif field.name == "seq_idx":
