@@ -148,7 +148,9 @@ def feature_levels(output: Any) -> list[Tensor]:
 def like_output(output: Any, levels: list[Tensor], item_rows: list[int]) -> Any:
     """The gathered levels in the container that the encoder returned; per-item containers are cut by item again."""
     if hasattr(output, "pooler_output"):
-        return type(output)(pooler_output=like_output(output.pooler_output, levels, item_rows))
+        gathered = type(output)()  # HF sets pooler_output on output classes that have no such field
+        gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)
+        return gathered
     if isinstance(output, Tensor):
         return levels[0]
     if len(output) == 2 and isinstance(output[1], (tuple, list)):
