@@ -178,6 +178,7 @@ def dotted(node: ast.AST) -> str | None:
 
 def walk(node: ast.AST) -> list[ast.AST]:
     """A node and all below it, in the order of the code; the node is of a tree that `Source` parsed."""
+    nodes: list[ast.AST]
     nodes, start, end = vars(node)["span"]
     return nodes[start:end]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters, walk
@@ -92,18 +92,18 @@ def rejects_context_parallelism(source: Source, module: Module, cls: ast.ClassDe
     for where, owner in source.lineage(module, cls):
         for node in walk(owner):
             if isinstance(node, ast.If) and any(isinstance(child, ast.Raise) for child in node.body):
-                tests = node.test.values if _is(node.test, ast.Or) else [node.test]
+                tests = _operands(node.test, ast.Or)
                 if any(_compares_cp(test, (ast.NotEq, ast.Gt), (ast.GtE,)) for test in tests):
                     return Fact(where, node)
             elif isinstance(node, ast.Assert):
-                tests = node.test.values if _is(node.test, ast.And) else [node.test]
+                tests = _operands(node.test, ast.And)
                 if any(_compares_cp(test, (ast.Eq, ast.LtE), (ast.Lt,)) for test in tests):
                     return Fact(where, node)
     return None
 
 
-def _is(node: ast.AST, operator: type[ast.boolop]) -> bool:
-    return isinstance(node, ast.BoolOp) and isinstance(node.op, operator)
+def _operands(node: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
+    return node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, operator) else [node]
 
 
 def _compares_cp(test: ast.AST, with_one: tuple[type, ...], with_two: tuple[type, ...]) -> bool:
@@ -112,7 +112,7 @@ def _compares_cp(test: ast.AST, with_one: tuple[type, ...], with_two: tuple[type
     bound = test.comparators[0].value
     operators = {1: with_one, 2: with_two}.get(bound, ()) if isinstance(bound, int) else ()
     right = isinstance(test.ops[0], operators)
-    left = test.left.values[0] if _is(test.left, ast.Or) else test.left
+    left = _operands(test.left, ast.Or)[0]
     if isinstance(left, ast.Call) and dotted(left.func) == "getattr" and len(left.args) > 1:
         return (
             right and dotted(left.args[0]) == "self" and getattr(left.args[1], "value", "") == "context_parallel_size"
@@ -188,7 +188,7 @@ def encoder_like(module: Module) -> Iterator[tuple[ast.ClassDef, list[Fact]]]:
             yield cls, found
 
 
-def _names(nodes: list) -> Iterator[str]:
+def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         for child in walk(node):
             yield getattr(child, "id", None) or getattr(child, "attr", None) or ""
@@ -234,9 +234,9 @@ def _given(module: Module, cls: ast.ClassDef, function: Function, name: str, dep
         value = call.args[index] if value is None and index < len(call.args) else value
         if value is None or isinstance(value, ast.Constant):
             return False
-        passed_on = isinstance(value, ast.Name) and value.id in parameters(caller) and caller.name == "forward"
-        if passed_on and not _given(module, owner, caller, value.id, depth - 1):
-            return False
+        if isinstance(value, ast.Name) and value.id in parameters(caller) and caller.name == "forward":
+            if not _given(module, owner, caller, value.id, depth - 1):
+                return False
     return True
 
 
@@ -253,12 +253,11 @@ def _callers(module: Module, cls: ast.ClassDef) -> Iterator[tuple[ast.ClassDef, 
         for function in owner.body if kept else ():
             if isinstance(function, Function) and function.name != "__init__":
                 loops = {
-                    loop.target.id
+                    dotted(loop.target)
                     for loop in walk(function)
-                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
-                    if any(dotted(part) in kept for part in walk(loop.iter))
+                    if isinstance(loop, ast.For) and any(dotted(part) in kept for part in walk(loop.iter))
                 }
                 for call in calls(function):
                     callee = call.func.value if isinstance(call.func, ast.Subscript) else call.func
-                    if dotted(callee) in kept | loops:
+                    if dotted(callee) in (kept | loops) - {None}:
                         yield owner, function, call

@@ -88,6 +88,8 @@ def _examine(source: Source, target: Target, adapter: Adapter, technique: str) -
     patch = evidence.import_of(module, "common.vision_sharding")
     uses = [evidence.use_of(module, module.tree, flag), *(evidence.use_of(*owner, flag) for owner in owners)]
     named = [fact for fact in uses if fact]
+    if named and not patch and _has_receipt(target, technique, adapter.family):
+        patch = named[0]  # the thin form of our patch calls megatron-core's helpers and imports nothing of ours
     if patch:
         return verdict(Outcome.APPLIED, "patched-by-skillgen", "this family carries our patch", patch, *named)
     if named:
@@ -136,6 +138,12 @@ def _examine(source: Source, target: Target, adapter: Adapter, technique: str) -
         return verdict(Outcome.REFUSED, "no-context-parallel", detail, *encoder, notes=notes)
     detail = f"every context parallel rank encodes every item; {adapter.unit} is the smallest share"
     return verdict(Outcome.APPLICABLE, "replicated-encoder", detail, *encoder, sliced, notes=notes)
+
+
+def _has_receipt(target: Target, technique: str, family: str) -> bool:
+    from skillgen.ledger.receipts import file_name
+
+    return (target.state_dir / file_name((technique, family))).is_file()
 
 
 def _model(source: Source, adapter: Adapter) -> Place | None:

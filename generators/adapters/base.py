@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -70,5 +70,5 @@ class Adapter:
     splitters: tuple[str, ...] = ("balanced",)
     tests: str = ""  # folder of the target's unit tests, where it is not named after the family
     docs: str = ""  # stem of the target's page on the model
-    edits: Callable[[Site, str], Sequence[Edit]] | None = None  # of a site and a splitter
+    edits: Callable[[Site, Mapping[str, str]], Sequence[Edit]] | None = None  # of a site and its rendered code
     examples: tuple[Example, ...] = ()

@@ -83,6 +83,15 @@ def test_applied_and_upstream(verdict, model: str, provider: str, outcome: Outco
     assert (row.outcome, row.reason) == (outcome, reason)
 
 
+def test_a_receipt_tells_our_patch_from_upstream(tree) -> None:
+    target = tree(ministral(provider="class Ministral3ModelProvider:\n    vision_dp_over_cp: bool = False\n"))
+    receipt = target.state_dir / "receipts" / "vision-dp-over-cp--ministral3.json"
+    receipt.parent.mkdir(parents=True)
+    receipt.write_text("{}")
+    (row,) = vision_sites.classify(target)
+    assert row.outcome is Outcome.APPLIED
+
+
 def test_forward_inherited_from_a_wrapper_of_megatron_core(verdict, tree) -> None:
     files = {
         "models/nemotron_omni/modeling_nemotron_omni.py": (
