@@ -1,7 +1,7 @@
 """Vision-encoder sharding over context-parallel ranks: every image is encoded once per group, not once per rank."""
 
 from .agree import VisionShardingError
-from .api import shard_over_cp, is_enabled
+from .api import is_enabled, shard_over_cp
 from .forms import GridRows, ImageBatch, PackedPatches
 from .plan import cost_alpha, make_plan
 

@@ -42,7 +42,9 @@ def plan_digest(*facts: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(facts).encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def agree(digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device) -> None:
+def agree(
+    digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device
+) -> None:
     """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
 
     Raises:

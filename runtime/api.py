@@ -129,7 +129,9 @@ def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
     """Drop the `fill` rows of placeholders, which come last."""
     for level in levels:
         if level.shape[0] != rows + fill:
-            raise ValueError(f"the encoder returned {level.shape[0]} rows for a share that has {rows + fill} by the plan")
+            raise ValueError(
+                f"the encoder returned {level.shape[0]} rows for a share that has {rows + fill} by the plan"
+            )
     return [level[:rows] for level in levels]
 
 

@@ -33,7 +33,9 @@ def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     )
 
 
-def gather_rows(features: Sequence[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool) -> list[Tensor]:
+def gather_rows(
+    features: Sequence[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool
+) -> list[Tensor]:
     """All-gather this rank's rows of every feature level in one collective.
 
     Args:
