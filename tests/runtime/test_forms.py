@@ -1,0 +1,251 @@
+"""How each form reads a batch's units and cuts out a share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skillgen.runtime import api
+from skillgen.runtime.forms import GridRows, ImageBatch, PackedPatches
+from skillgen.runtime.plan import Plan, Run, Segment, make_plan
+
+from toys import (
+    GridToy,
+    ImageToy,
+    PackedSeqParams,
+    grid_batch,
+    image_batch,
+    packed_batch,
+    packed_params,
+)
+
+
+def any_plan(draw: Any, runs: Sequence[Run]) -> Plan:
+    """Every unit on a rank of its own choosing."""
+    ranks = draw(st.integers(1, 5))
+    shares: list[list[Segment]] = [[] for _ in range(ranks)]
+    for run, (_, count) in enumerate(runs):
+        for unit in range(count):
+            share = shares[draw(st.integers(0, ranks - 1))]
+            if share and share[-1].run == run and share[-1].start + share[-1].count == unit:
+                share[-1] = share[-1]._replace(count=share[-1].count + 1)
+            else:
+                share.append(Segment(run, unit, 1))
+    return Plan(tuple(map(tuple, shares)), (0,) * ranks)
+
+
+def cut_and_joined(form: Any, batch: dict[str, Any], plan: Plan, length: Any) -> torch.Tensor:
+    """The pixels of all shares, in the order of the batch; `length(segment)` is how many of them a segment holds."""
+    found = {}
+    for share in plan.shares:
+        if share:
+            taken = form.take(batch, share, [])[form.pixels]
+            axis = 1 if taken.ndim == 3 else 0
+            found.update(zip(share, taken.split([length(segment) for segment in share], axis), strict=True))
+    return torch.cat([found[segment] for segment in sorted(found)], axis)
+
+
+sides = st.integers(1, 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.lists(st.tuples(sides, sides, sides), min_size=1, max_size=5), st.booleans())
+def test_grid_rows_of_all_shares_are_the_batch(data: Any, items: Any, split_frames: bool) -> None:
+    form, batch = GridRows(merge_size=1, split_frames=split_frames), grid_batch(*items)
+    units = form.units(batch)
+    plan = any_plan(data.draw, units.runs)
+    joined = cut_and_joined(form, batch, plan, lambda s: s.count * units.runs[s.run].patches)
+    assert torch.equal(joined, batch["pixel_values"])
+    for share in plan.shares:
+        grid = form.take(batch, share, [] if share else ["image"])["image_grid_thw"].tolist()
+        assert [h * w for _, h, w in grid[: len(share)]] == [items[s.run][1] * items[s.run][2] for s in share]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.lists(st.tuples(sides, sides), min_size=1, max_size=6), st.booleans())
+def test_images_of_all_shares_are_the_batch(data: Any, grids: Any, sized: bool) -> None:
+    form, batch = ImageBatch(patch_size=2, merge_size=1), image_batch(*grids, sizes=sized)
+    plan = any_plan(data.draw, form.units(batch).runs)
+    for share in plan.shares:
+        taken = form.take(batch, share, [] if share else ["image"])
+        for place, (run, _, _) in enumerate(share):
+            height, width = taken["image_sizes"][place].tolist() if sized else taken["pixel_values"].shape[-2:]
+            assert (height, width) == tuple(batch["image_sizes"][run].tolist() if sized else batch["pixel_values"].shape[-2:])
+            assert torch.equal(taken["pixel_values"][place, :, :height, :width], batch["pixel_values"][run, :, :height, :width])
+        if sized and share:
+            assert taken["pixel_values"].shape[-2:] == tuple(taken["image_sizes"].max(0).values.tolist())
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.lists(st.tuples(sides, sides, sides), min_size=1, max_size=5))
+def test_packed_patches_of_all_shares_are_the_batch(data: Any, items: Any) -> None:
+    form, batch = PackedPatches(patch_size=2), packed_batch(*items)
+    units = form.units(batch)
+    plan = any_plan(data.draw, units.runs)
+    joined = cut_and_joined(form, batch, plan, lambda s: s.count * units.runs[s.run].patches)
+    assert torch.equal(joined, batch["images"])
+
+
+def tubelets(counts: Sequence[int], frames: Sequence[int], tubelet: int) -> list[tuple[str, tuple[int, ...]]]:
+    """What an encoder makes of frames: images where a count is one, else tubelets with the last frame repeated."""
+    made: list[tuple[str, tuple[int, ...]]] = []
+    for first, count in zip([0, *accumulate(counts)], counts):
+        item = list(frames[first : first + count])
+        if count == 1:
+            made.append(("image", (item[0],)))
+            continue
+        item += [item[-1]] * (-count % tubelet)
+        made += [("video", tuple(item[at : at + tubelet])) for at in range(0, len(item), tubelet)]
+    return made
+
+
+def check_tubelets(counts: Sequence[int], tubelet: int, ranks: int, method: str = "balanced") -> None:
+    """All ranks together see exactly the tubelets of the batch, each in the right embedder, and no rank sees nothing."""
+    form = PackedPatches(patch_size=1, tubelet=tubelet)
+    total = sum(counts)
+    batch = {
+        "images": torch.arange(1, total + 1).repeat_interleave(4).view(1, -1, 1),  # frame i is four patches of value i
+        "imgs_sizes": torch.tensor([[2, 2]] * total),
+        "num_frames": torch.tensor(counts),
+        "vision_packed_seq_params": packed_params([4] * total),
+    }
+    units = form.units(batch)
+    plan = make_plan(units.runs, ranks, alpha=8, method=method)
+    found = {}
+    for share in plan.shares:
+        fill = api.placeholders(units, share)
+        taken = form.take(batch, share, fill)
+        patches = (taken["imgs_sizes"].prod(1)).tolist()
+        frames = [int(frame[0, 0]) for frame in taken["images"][0].split(patches)]
+        made = tubelets(taken["num_frames"].tolist(), frames, tubelet)
+        assert made, "a rank is empty"
+        assert {kind for kind, _ in made} == set(units.kinds)
+        assert taken["vision_packed_seq_params"].cu_seqlens_q.diff().tolist() == patches
+        own = [(s.run, s.start + place) for s in share for place in range(s.count)]
+        assert all(set(frames) == {0} for _, frames in made[len(own) :]), "a real frame is taken for a placeholder"
+        found.update(zip(own, made))
+    assert [found[place] for place in sorted(found)] == tubelets(counts, range(1, total + 1), tubelet)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("tubelet", [2, 3, 4])
+def test_tubelets_of_single_videos_stay_whole(tubelet: int, ranks: int) -> None:
+    for frames in range(1, 21):
+        check_tubelets([frames], tubelet, ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("tubelet", [2, 3, 4])
+def test_tubelets_of_mixed_batches_stay_whole(tubelet: int, ranks: int) -> None:
+    draw = random.Random(f"{tubelet} {ranks}")
+    for _ in range(60):
+        counts = [draw.choice([1, 1, draw.randint(2, 12)]) for _ in range(draw.randint(1, 6))]
+        check_tubelets(counts, tubelet, ranks, draw.choice(["balanced", "contiguous", "count"]))
+
+
+@pytest.mark.parametrize("units, ranks", [(15, 8), (31, 16), (9, 8), (7, 4)])
+def test_remainder_is_not_heaped_on_one_rank(units: int, ranks: int) -> None:
+    form = ImageBatch(patch_size=2, merge_size=1)
+    shares = make_plan(form.units(image_batch(*[(2, 2)] * units)).runs, ranks, alpha=8).shares
+    assert max(map(len, shares)) == -(-units // ranks)
+    assert min(map(len, shares)) >= units // ranks
+
+
+def other_params() -> PackedSeqParams:
+    bounds = torch.tensor([0, 4, 10, 16], dtype=torch.int32)
+    return packed_params(
+        [4, 6, 6], cu_seqlens_q_padded=bounds + 0, cu_seqlens_kv_padded=bounds + 0, total_tokens=16, tokens_per_sample=3
+    )
+
+
+@pytest.mark.parametrize("longest", [6, torch.tensor(6, dtype=torch.int32), torch.tensor([6], dtype=torch.int32)])
+def test_sequence_bounds_describe_the_share(longest: Any) -> None:
+    params = other_params()
+    params.max_seqlen_q = params.max_seqlen_kv = longest
+    batch = {**packed_batch((1, 2, 2), (2, 2, 3)), "vision_packed_seq_params": params}
+    form = PackedPatches(patch_size=2, tubelet=2)
+    taken = form.take(batch, [Segment(0, 0, 1)], ["video"])["vision_packed_seq_params"]
+    for name in ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"):
+        assert getattr(taken, name).tolist() == [0, 4, 12, 20], name
+        assert getattr(taken, name).dtype == torch.int32
+    assert type(taken.max_seqlen_q) is type(longest) and int(taken.max_seqlen_q) == int(taken.max_seqlen_kv) == 8
+    if isinstance(longest, torch.Tensor):
+        assert taken.max_seqlen_q.shape == longest.shape and taken.max_seqlen_q.dtype == longest.dtype
+    assert taken.total_tokens == 20
+    assert taken.seq_idx.tolist() == [[0] * 4 + [1] * 8 + [2] * 8]
+    assert (taken.qkv_format, taken.tokens_per_sample) == ("thd", 3)
+
+
+def test_fields_that_were_not_given_stay_so() -> None:
+    taken = PackedPatches(patch_size=2).take(packed_batch((1, 2, 2), (1, 2, 3)), [Segment(1, 0, 1)], [])
+    params = taken["vision_packed_seq_params"]
+    assert params.cu_seqlens_q_padded is params.total_tokens is params.seq_idx is None
+    assert params.cu_seqlens_q.tolist() == [0, 6] and params.max_seqlen_q == 6
+
+
+def test_the_callers_objects_are_not_changed() -> None:
+    batch = {**packed_batch((1, 2, 2), (2, 2, 3)), "vision_packed_seq_params": other_params()}
+    PackedPatches(patch_size=2, tubelet=2).take(batch, [Segment(1, 0, 1)], ["image"])
+    fresh = packed_batch((1, 2, 2), (2, 2, 3))
+    assert all(torch.equal(batch[name], fresh[name]) for name in ("images", "imgs_sizes", "num_frames"))
+    for name, value in vars(other_params()).items():
+        ours = getattr(batch["vision_packed_seq_params"], name)
+        assert torch.equal(ours, value) if isinstance(value, torch.Tensor) else ours == value, name
+
+
+PLACEHOLDERS = {
+    "images": (ImageToy.form, image_batch((4, 4), (6, 2))),
+    "images without sizes": (ImageToy.form, image_batch((4, 4), (4, 4), sizes=False)),
+    "images of one merge group, without sizes": (ImageBatch(2, 1), image_batch((1, 2), sizes=False)),
+    "grid": (GridToy.form, grid_batch((1, 4, 4), (3, 2, 4))),
+    "whole videos": (GridRows(merge_size=2, split_frames=False), grid_batch((3, 2, 4))),
+    "packed": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5))),
+    "tubelets of four": (PackedPatches(patch_size=2, tubelet=4), packed_batch((1, 4, 4), (3, 3, 5))),
+    "padded": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5), padded=True)),
+    "static": (PackedPatches(patch_size=2), {"images": torch.ones(3, 3, 8, 8)}),
+    "static, empty sizes": (
+        PackedPatches(patch_size=2, tubelet=2),
+        {"images": torch.ones(3, 3, 8, 8), "imgs_sizes": torch.empty(0, 2), "num_frames": torch.tensor([3])},
+    ),
+}
+
+
+@pytest.mark.parametrize("form, batch", PLACEHOLDERS.values(), ids=PLACEHOLDERS)
+def test_a_placeholder_is_legal_and_has_the_rows_foretold(form: Any, batch: dict[str, Any]) -> None:
+    units = form.units(batch)
+    for kind in set(units.kinds):
+        taken = form.units(form.take(batch, [], [kind]))
+        assert set(taken.kinds) == {kind}
+        assert sum(run.count * rows for run, rows in zip(taken.runs, taken.rows)) == units.blank_rows >= 2
+
+
+ZERO = {
+    "images": (ImageToy.form, {"pixel_values": torch.empty(0, 3, 4, 4), "image_sizes": torch.empty(0, 2)}),
+    "grid": (GridToy.form, {"pixel_values": torch.empty(0, 12), "image_grid_thw": torch.empty(0, 3)}),
+    "packed": (PackedPatches(2, 2), {"images": torch.empty(1, 0, 12), "imgs_sizes": torch.empty(0, 2)}),
+    "padded": (PackedPatches(2, 2), {"images": torch.empty(0, 3, 4, 4), "imgs_sizes": torch.empty(0, 2)}),
+}
+
+
+@pytest.mark.parametrize("form, batch", ZERO.values(), ids=ZERO)
+def test_a_batch_without_images_has_no_units(form: Any, batch: dict[str, Any]) -> None:
+    assert form.units(batch).runs == ()
+
+
+@pytest.mark.parametrize(
+    "batch, message",
+    [
+        ({**packed_batch((1, 2, 2), (2, 2, 2)), "num_frames": torch.tensor([1, 1])}, r"num_frames must account.*\[1, 1\] for 3"),
+        ({**packed_batch((1, 2, 2), (1, 2, 4)), "num_frames": torch.tensor([2])}, "must share one size"),
+    ],
+)
+def test_frame_counts_that_do_not_fit_are_named(batch: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PackedPatches(patch_size=2, tubelet=2).units(batch)
