@@ -153,11 +153,8 @@ def environment(harness: Harness | None, backend: str) -> dict[str, Any]:
 
 def target_record(harness: Harness) -> dict[str, Any]:
     """Path, version, commit (with a dirty mark) and runtime version of the target."""
-    info = harness.source / "megatron" / "bridge" / "package_info.py"  # type: ignore[operator]
-    facts: dict[str, Any] = {}
-    if info.is_file():
-        exec(compile(info.read_text(), str(info), "exec"), facts)  # plain constants
-    record = {"path": str(harness.root), "version": facts.get("__version__", "unknown"), "commit": None}
+    info = harness.load("package_info")
+    record = {"path": str(harness.root), "version": getattr(info, "__version__", "unknown"), "commit": None}
     if (harness.root / ".git").exists():
         git = ["git", "-C", str(harness.root)]
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)

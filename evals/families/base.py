@@ -69,7 +69,7 @@ class Layout:
     @property
     def collection(self) -> Any:
         """What the model takes for a ProcessGroupCollection."""
-        return types.SimpleNamespace(cp=self.cp, tp=self.tp)
+        return types.SimpleNamespace(cp=self.cp, tp=self.tp, pp=self.tp)
 
     @property
     def language_collection(self) -> Any:
@@ -113,8 +113,8 @@ class Family(ABC):
         """The module that encodes patches."""
 
     @abstractmethod
-    def projector(self, model: nn.Module) -> nn.Module | None:
-        """The module that projects features, None where the tower does."""
+    def projector(self, model: nn.Module) -> nn.Module:
+        """The module that projects features to the language model's width, where need be a part of the tower."""
 
     @abstractmethod
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -125,9 +125,9 @@ class Family(ABC):
         self.tower(model).gradient_checkpointing_enable()  # type: ignore[operator]
 
     def vision(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-        """Names and parameters of tower and projector."""
-        parts = {"tower": self.tower(model), "projector": self.projector(model)}
-        return [(f"{part}.{n}", p) for part, m in parts.items() if m is not None for n, p in m.named_parameters()]
+        """Names and parameters of tower and projector, each once."""
+        parts = nn.ModuleDict({"tower": self.tower(model), "projector": self.projector(model)})
+        return list(parts.named_parameters())
 
 
 class PointwiseLM(nn.Module):

@@ -26,7 +26,9 @@ class NemotronOmni(Family):
     def __init__(self, harness: Harness, variant: str = "") -> None:
         super().__init__(harness, variant)
         if not hasattr(self.code, "_build_vision_packed_seq_params"):
-            raise Skip("this release's Nemotron Omni encodes images inside megatron-core; the canonical model is on main")
+            raise Skip(
+                "this release's Nemotron Omni encodes images inside megatron-core; the canonical model is on main"
+            )
         self.tubelet = 1 if variant == "frames alone" else 2
         harness.stands_in("nemotron_omni: core attention of the local layer spec runs SDPA per cu_seqlens segment")
 

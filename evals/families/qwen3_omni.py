@@ -108,8 +108,8 @@ class Qwen3Omni(Family):
     def tower(self, model: nn.Module) -> nn.Module:
         return model.visual  # type: ignore[return-value]
 
-    def projector(self, model: nn.Module) -> nn.Module | None:
-        return None
+    def projector(self, model: nn.Module) -> nn.Module:
+        return model.visual.merger  # type: ignore[union-attr, return-value]
 
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         return int(kwargs["grid_thw"].prod(1).sum())

@@ -1,0 +1,159 @@
+"""Cost: what sharding saves per rank and what it spends on the wire, all arms in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .arms import local_loss, to_device
+from .context import SEED, Case, Context, Result
+from .families.base import Batch, Family, Item, Layout
+from .measure import collectives, now, patches_seen, saved_activations
+from .mutations import replaced
+
+STEPS = 5
+SLACK = 4096  # bytes, for agreement and alignment
+
+
+def workload(family: Family) -> list[Item]:
+    """Unequal images, small ones first: what a split by count deals badly."""
+    items = [Item(4, 6), Item(6, 4), Item(5, 5), Item(4, 4), Item(6, 6), Item(8, 6), Item(8, 12), Item(12, 12)]
+    return [*items, Item(6, 6, 4)] if family.video else items
+
+
+def cases(context: Context, family: Family) -> Iterator[Case]:
+    """One cost case per CP size, and one that compares with another method of splitting."""
+    for cp in context.cp_sizes():
+        yield Case("cost", f"CP {cp}", lambda cp=cp: cost(context, family, cp))  # type: ignore[misc]
+
+
+def cost(context: Context, family: Family, cp: int) -> Result:
+    """Both arms, and the baseline's if one was asked for, on the same batch in the same run."""
+    layout = context.layout(cp)
+    runtime = context.harness.runtime()
+    batch = to_device(family.batch(workload(family), SEED), context.device)
+    arms = {"replicated": context.model(family, layout, flag=False, large=True)}
+    arms["sharded"] = context.model(family, layout, flag=True, large=True)
+    baseline = context.options.get("baseline")
+    if baseline:
+        arms[baseline] = context.model(family, layout, flag=True, large=True)
+    plans: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    facts = {}
+    for name, model in arms.items():
+        with replaced(runtime, "make_plan", _planner(runtime, baseline if name == baseline else None, plans)):
+            facts[name] = once(context, family, model, batch, layout)
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(STEPS):
+        for name, model in arms.items():
+            with replaced(runtime, "make_plan", _planner(runtime, baseline if name == baseline else None, [])):
+                times[name].append(timed(context, family, model, batch, layout))
+    median = {name: statistics.median(values) for name, values in times.items()}
+    return _judge(context, family, batch, cp, facts, median, planning_seconds(runtime, plans))
+
+
+def _judge(
+    context: Context,
+    family: Family,
+    batch: Batch,
+    cp: int,
+    facts: dict[str, dict[str, Any]],
+    median: dict[str, float],
+    planning: float,
+) -> Result:
+    replicated, sharded = facts["replicated"], facts["sharded"]
+    payload = batch.feature_rows * family.hidden * (1 + family.levels) * 4
+    checks = {
+        "patches per rank, share of the replicated": (sharded["patches"] / replicated["patches"], 1 / cp + 0.15),
+        "activation bytes, share of the replicated": (
+            sharded["activations"] / replicated["activations"],
+            1 / cp + 0.25,
+        ),
+        "forward bytes": (sharded["forward"].side(0), payload + SLACK),
+        "backward bytes": (sharded["backward"].side(1), payload + SLACK),
+        "forward collectives": (len(sharded["forward"].calls), 2 * batch.calls),
+        "backward collectives": (len(sharded["backward"].calls), batch.calls),
+        "step time, share of the replicated": (median["sharded"] / median["replicated"], 1.0),
+    }
+    numbers: dict[str, Any] = {"payload bytes": payload, "planning ms": round(1e3 * planning, 4)}
+    for name, fact in facts.items():
+        numbers |= {
+            f"patches, {name}": fact["patches"],
+            f"activation bytes, {name}": fact["activations"],
+            f"step ms, {name}": round(1e3 * median[name], 3),
+            f"collectives, {name}": [*fact["forward"].calls, *fact["backward"].calls],
+            f"bytes received, {name}": fact["forward"].side(0) + fact["backward"].side(0),
+        }
+        if "peak" in fact:
+            numbers[f"allocator peak bytes, {name}"] = fact["peak"]
+    if context.options.get("baseline"):
+        busiest = [_busiest(context, facts[name]["patches"]) for name in ("sharded", context.options["baseline"])]
+        checks["busiest rank's patches, share of the baseline's"] = (busiest[0] / busiest[1], 1.0)
+    return Result(checks, numbers)
+
+
+def once(context: Context, family: Family, model: nn.Module, batch: Batch, layout: Layout) -> dict[str, Any]:
+    """One step with everything counted, which also warms the arm up."""
+    if context.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(context.device)
+    inputs, _ = batch.leaves(torch.float32)
+    with patches_seen(family, model) as patches, collectives() as forward, saved_activations(model) as saved:
+        loss = local_loss(family, model, inputs, batch, layout)
+        activations = saved()
+    with collectives() as backward:
+        loss.backward()
+    model.zero_grad(set_to_none=True)
+    facts: dict[str, Any] = {"patches": sum(patches), "activations": activations}
+    facts |= {"forward": forward, "backward": backward}
+    if context.device.type == "cuda":
+        facts["peak"] = torch.cuda.max_memory_allocated(context.device)
+    return facts
+
+
+def timed(context: Context, family: Family, model: nn.Module, batch: Batch, layout: Layout) -> float:
+    """Seconds of forward and backward, of the group's slowest rank."""
+    inputs = dict(batch.inputs)
+    dist.barrier(group=layout.cp)
+    started = now(context.device)
+    local_loss(family, model, inputs, batch, layout).backward()
+    seconds = torch.tensor([now(context.device) - started], device=context.device)
+    model.zero_grad(set_to_none=True)
+    dist.all_reduce(seconds, op=dist.ReduceOp.MAX, group=layout.cp)
+    return float(seconds)
+
+
+def planning_seconds(runtime: Any, plans: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> float:
+    """Time to plan one step's encoder calls with nothing remembered."""
+    make = runtime.plan.make_plan
+    best = float("inf")
+    for _ in range(5):
+        getattr(make, "cache_clear", lambda: None)()
+        started = time.perf_counter()
+        for args, kwargs in plans:
+            make(*args, **kwargs)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def _planner(runtime: Any, method: str | None, plans: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
+    """make_plan that notes its arguments; with `method`, by that one."""
+    make = runtime.plan.make_plan
+
+    def plan(*args: Any, **kwargs: Any) -> Any:
+        if method is None:
+            plans.append((args, kwargs))
+            return make(*args, **kwargs)
+        return make(*args, **{**kwargs, "method": method})
+
+    return plan
+
+
+def _busiest(context: Context, patches: int) -> float:
+    most = torch.tensor([float(patches)], device=context.device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return float(most)

@@ -1,0 +1,117 @@
+"""Parity: with the flag on, features and gradients are those of the replicated encoder, by the model's own forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .arms import Step, distances, step, to_device
+from .context import SEED, Case, Context, Result
+from .families.base import Family, Item, Layout
+from .harness import Skip
+
+ROUNDING = 2e-5  # fp32, relative to the largest value
+SIZES = ((2, 3), (4, 2), (1, 4), (3, 3), (5, 2))
+
+
+def images(count: int) -> list[Item]:
+    """`count` images of unequal sizes."""
+    return [Item(*SIZES[i % len(SIZES)]) for i in range(count)]
+
+
+def batches(family: Family, cp: int) -> Iterator[tuple[str, list[Item]]]:
+    """Names and items of the plain parity cases."""
+    for count in (0, 1, 2, 3, 5):
+        yield f"{count} image{'' if count == 1 else 's'}", images(count)
+    yield "a share of one row", [Item(5, 4), *[Item(1, 1)] * (cp - 1)]
+    yield "large image last", [*images(4), Item(8, 8)]
+    if family.odd_grids:
+        yield "odd grids", [Item(2, 3, odd=True), Item(3, 3), Item(4, 2, odd=True)]
+    if family.video:
+        for frames in (1, 3, 5):
+            yield f"video of {frames} temporal patch{'' if frames == 1 else 'es'}", [Item(2, 3, frames)]
+        yield "images and videos", [Item(2, 2), Item(2, 3, 3), Item(4, 2), Item(3, 2, 2)]
+
+
+def cases(context: Context, family: Family) -> Iterator[Case]:
+    """Every parity case of one family at the CP sizes that the ranks allow."""
+    mixed = [Item(2, 3), Item(4, 2, 3), Item(3, 3)] if family.video else images(3)
+    for cp in context.cp_sizes():
+        for name, items in batches(family, cp):
+            yield _case(context, family, f"CP {cp}, {name}", cp, items)
+        for name, options in (
+            ("frozen", {"freeze": "all"}),
+            ("frozen tower, trainable projector", {"freeze": "tower"}),
+            ("tower checkpointed", {"recompute": "tower"}),
+            ("model checkpointed, gather included", {"recompute": "model"}),
+            ("no_grad", {"no_grad": True}),
+            ("no input gradient", {"input_grads": False}),
+        ):
+            yield _case(context, family, f"CP {cp}, {name}", cp, mixed, **options)
+        yield _case(context, family, f"CP {cp}, strided groups", cp, mixed, order="strided")
+        yield Case("parity", f"CP {cp}, bf16", lambda cp=cp: bf16(context, family, cp, mixed))  # type: ignore[misc]
+
+
+def _case(context: Context, family: Family, name: str, cp: int, items: Sequence[Item], **options: Any) -> Case:
+    return Case("parity", name, lambda: parity(context, family, cp, items, **options))
+
+
+def parity(
+    context: Context,
+    family: Family,
+    cp: int,
+    items: Sequence[Item],
+    *,
+    order: str = "blocks",
+    freeze: str = "",
+    recompute: str = "",
+    no_grad: bool = False,
+    input_grads: bool = True,
+) -> Result:
+    """Both arms on one batch."""
+    if order == "strided" and cp == context.world:
+        raise Skip(f"strided groups of {cp} need at least {2 * cp} ranks")
+    layout = context.layout(cp, order)
+    batch = to_device(family.batch(items, SEED + context.replica(layout)), context.device)
+    steps = []
+    for flag in (False, True):
+        model = context.model(family, layout, flag=flag)
+        _freeze(family, model, freeze)
+        if recompute == "tower":
+            family.checkpoint_tower(model)
+        with torch.set_grad_enabled(not no_grad):
+            grads = input_grads and not freeze and not no_grad
+            steps.append(step(family, model, batch, layout, recompute=recompute == "model", input_grads=grads))
+    replicated, sharded = steps
+    checks = {name: (value, ROUNDING) for name, value in distances(sharded, replicated).items()}
+    if items and not freeze and not no_grad:
+        checks["encoder parameters without gradient"] = (sharded.without_grad, replicated.without_grad)
+    return Result(checks)
+
+
+def _freeze(family: Family, model: nn.Module, what: str) -> None:
+    if what:
+        family.tower(model).requires_grad_(False)
+        family.projector(model).requires_grad_(what == "tower")
+
+
+def bf16(context: Context, family: Family, cp: int, items: Sequence[Item]) -> Result:
+    """Errors against the replicated fp32 run; the sharded run's is at most twice the replicated bf16 run's."""
+    layout = context.layout(cp)
+    batch = to_device(family.batch(items, SEED + context.replica(layout)), context.device)
+    reference = _half(context, family, layout, batch, False, torch.float32)
+    replicated = distances(_half(context, family, layout, batch, False, torch.bfloat16), reference)
+    sharded = distances(_half(context, family, layout, batch, True, torch.bfloat16), reference)
+    numbers = {f"{name}, replicated": value for name, value in replicated.items()}
+    checks = {name: (sharded[name], 2 * replicated[name] + ROUNDING) for name in sharded if name != "loss"}
+    return Result(checks, numbers)
+
+
+def _half(context: Context, family: Family, layout: Layout, batch: Any, flag: bool, dtype: torch.dtype) -> Step:
+    model = context.model(family, layout, flag=flag)
+    if dtype != torch.float32:
+        model.to(dtype)
+    return step(family, model, batch, layout, dtype=dtype)

@@ -1,0 +1,121 @@
+"""Faults that are put into the vendored runtime on purpose: each must make a case fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .context import Context
+from .families.base import Family, Layout
+
+
+def names() -> list[str]:
+    """Every mutation, by the name that `--mutate` takes."""
+    return [*FAULTS, "gather-before-projection"]
+
+
+def apply(name: str, context: Context) -> None:
+    """Break the target's runtime in this process."""
+    if name == "gather-before-projection":
+        context.hook_model = gather_before_projection
+        return
+    runtime = context.harness.runtime()
+    attributes, fault = FAULTS[name]
+    for attribute in attributes:
+        form, _, leaf = attribute.rpartition(".")
+        if form:
+            owner = getattr(runtime.forms, form)
+            setattr(owner, leaf, fault(getattr(owner, leaf)))
+        else:
+            original = next(vars(m)[leaf] for m in _modules(runtime) if leaf in vars(m))
+            _replace(runtime, leaf, fault(original))
+
+
+@contextmanager
+def replaced(runtime: Any, name: str, value: Any) -> Iterator[None]:
+    """`name` is `value` in every module of the runtime but the one that defines it."""
+    before = {
+        m: vars(m)[name] for m in _modules(runtime) if name in vars(m) and m.__name__ != f"{runtime.__name__}.plan"
+    }
+    for module in before:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, original in before.items():
+            setattr(module, name, original)
+
+
+def _modules(runtime: Any) -> list[Any]:
+    return [m for n, m in sys.modules.items() if n == runtime.__name__ or n.startswith(runtime.__name__ + ".")]
+
+
+def _replace(runtime: Any, name: str, value: Any) -> None:
+    for module in _modules(runtime):
+        if name in vars(module):
+            setattr(module, name, value)
+
+
+def _no_reduce(sum_over_ranks: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Backward keeps the gradient of this rank's own sequence shard only."""
+    return lambda contributions, rank: contributions[rank]
+
+
+def _order(restore_order: Callable[..., Any]) -> Callable[..., Any]:
+    """Gathered pieces stay in the order of the ranks."""
+    return lambda pieces, order: list(pieces)
+
+
+def _placeholder_leak(own_rows: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+    """The last rows are taken for this rank's own, which a placeholder's are where there is one."""
+    return lambda levels, rows, fill: [level[level.shape[0] - rows :] for level in levels]
+
+
+def _cut_tubelet(take: Callable[..., Any]) -> Callable[..., Any]:
+    """A share that starts within a video starts half a unit late: the unit at the cut is of two halves."""
+
+    def shifted(form: Any, call: Any, share: Any, fill: Any) -> Any:
+        if any(segment.start for segment in share):
+            pixels = call[form.pixels]
+            units = form.units(call)
+            segment = next(segment for segment in share if segment.start)
+            rows = units.runs[segment.run].patches
+            half = rows if getattr(form, "tubelet", 1) > 1 else rows // 2
+            call = {**call, form.pixels: pixels.roll(-half, dims=1 if pixels.ndim == 3 else 0)}
+        return take(form, call, share, fill)
+
+    return shifted
+
+
+def _no_agree(agree: Callable[..., None]) -> Callable[..., None]:
+    """Ranks go to the payload without asking each other."""
+    return lambda *args, **kwargs: None
+
+
+FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+    "no-reduce": (("sum_over_ranks",), _no_reduce),
+    "order": (("restore_order",), _order),
+    "placeholder-leak": (("own_rows",), _placeholder_leak),
+    "cut-tubelet": (("PackedPatches.take", "GridRows.take"), _cut_tubelet),
+    "no-agree": (("agree",), _no_agree),
+}
+
+
+def gather_before_projection(family: Family, model: nn.Module, layout: Layout) -> None:
+    """The features that go into the projector travel, as in ports that gather too early; results stay as they are."""
+
+    def travel(module: nn.Module, args: tuple[Any, ...]) -> None:
+        features = args[0].detach()
+        longest = torch.tensor([features.numel()], device=features.device)
+        dist.all_reduce(longest, op=dist.ReduceOp.MAX, group=layout.cp)
+        mine = features.new_zeros(int(longest))
+        mine[: features.numel()] = features.flatten()
+        dist.all_gather_into_tensor(mine.new_empty(mine.numel() * layout.cp.size()), mine, group=layout.cp)
+
+    family.projector(model).register_forward_pre_hook(travel)

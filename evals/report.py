@@ -1,0 +1,171 @@
+"""The report of a run: one JSON, one Markdown page, one HTML page with plots, verdict and failures first."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import Any
+
+PLOTS = (
+    ("patches, ", "Patches per rank"),
+    ("activation bytes, ", "Activation bytes per rank"),
+    ("step ms, ", "Step, ms"),
+)
+COLOURS = ("#8a8f98", "#76b900", "#4c78a8")
+
+
+def finish(record: dict[str, Any]) -> dict[str, Any]:
+    """Add the verdict: `ok`, `counts`, `verdict` (one line)."""
+    rows = record["rows"]
+    counts = Counter(row["status"] for row in rows)
+    record["counts"] = {status: counts[status] for status in ("passed", "failed", "skipped")}
+    record["ok"] = counts["failed"] == 0 and counts["passed"] > 0
+    told = ", ".join(f"{number} {status}" for status, number in record["counts"].items())
+    word = "PASS" if record["ok"] else "FAIL" if counts["failed"] else "NOTHING PROVEN"
+    record["verdict"] = f"{word}: {told} on {record['nproc']} ranks ({record['backend']}), {record['seconds']:g} s"
+    if record["mutate"]:
+        record["verdict"] += f"; the runtime was broken on purpose ({record['mutate']})"
+    return record
+
+
+def write(record: dict[str, Any], folder: Path) -> None:
+    """report.json, report.md and report.html in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "report.md").write_text(markdown(record))
+    (folder / "report.html").write_text(page(record))
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """The page for a terminal or a pull request."""
+    lines = [f"# {record['technique']}", "", record["verdict"], "", f"    {record['command']}", ""]
+    for status, title in (("failed", "Failed"), ("skipped", "Skipped")):
+        chosen = [row for row in record["rows"] if row["status"] == status]
+        if chosen:
+            lines += [f"## {title}", "", *[f"- {_label(row)}: {row['reason']}" for row in chosen], ""]
+    for row in _costs(record):
+        lines += [f"## Cost: {_label(row)}", "", *_cost_table(row), ""]
+    lines += [
+        "## All cases",
+        "",
+        "| family | kind | case | result | worst of limit | s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        cells = [_family(row), row["kind"], row["name"], row["status"], worst(row), f"{row['seconds']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Environment", ""]
+    lines += [f"- {name}: {_plain(value)}" for name, value in record["environment"].items()]
+    lines += ["", "## Stand-ins", "", *[f"- {what}" for what in record["stand_ins"]], ""]
+    return "\n".join(lines)
+
+
+def worst(row: dict[str, Any]) -> str:
+    """The check that came closest to its limit."""
+    checks = row.get("checks") or {}
+    if not checks:
+        return ""
+    name, (value, limit) = max(checks.items(), key=lambda check: _closeness(*check[1]))
+    return f"{name} {value:.2g} of {limit:.2g}"
+
+
+def page(record: dict[str, Any]) -> str:
+    """One self-contained HTML page."""
+    colour = "#3b7d00" if record["ok"] else "#b00020"
+    body = [
+        f"<h1>{escape(record['technique'])}</h1>",
+        f'<p style="color:{colour};font-weight:bold">{escape(record["verdict"])}</p>',
+    ]
+    body.append(f"<pre>{escape(record['command'])}</pre>")
+    for status, title in (("failed", "Failed"), ("skipped", "Skipped")):
+        chosen = [row for row in record["rows"] if row["status"] == status]
+        if chosen:
+            body.append(f"<h2>{title}</h2><ul>")
+            body += [f"<li><b>{escape(_label(row))}</b>: {escape(row['reason'])}</li>" for row in chosen]
+            body.append("</ul>")
+    for row in _costs(record):
+        body.append(f"<h2>Cost: {escape(_label(row))}</h2>")
+        body += [bars(title, _series(row, prefix)) for prefix, title in PLOTS]
+    body.append("<h2>All cases</h2><table><tr><th>family<th>kind<th>case<th>result<th>worst of limit<th>s</tr>")
+    for row in record["rows"]:
+        cells = [_family(row), row["kind"], row["name"], row["status"], worst(row), f"{row['seconds']:.2f}"]
+        body.append(f'<tr class="{row["status"]}">' + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>")
+    body.append("</table><h2>Environment</h2><ul>")
+    body += [f"<li>{escape(name)}: {escape(_plain(value))}</li>" for name, value in record["environment"].items()]
+    body.append("</ul><h2>Stand-ins</h2><ul>")
+    body += [f"<li>{escape(what)}</li>" for what in record["stand_ins"]]
+    return _PAGE.format(title=escape(record["technique"]), body="\n".join([*body, "</ul>"]))
+
+
+def bars(title: str, series: dict[str, list[float]]) -> str:
+    """A bar chart as inline SVG: one bar per rank and arm."""
+    top = max((value for values in series.values() for value in values), default=0) or 1
+    ranks = max((len(values) for values in series.values()), default=0)
+    width, height, gap = 18, 120, 14
+    group = len(series) * width + gap
+    parts = [f'<text x="0" y="12">{escape(title)} (largest {top:,.4g})</text>']
+    for arm, (name, values) in enumerate(series.items()):
+        colour = COLOURS[arm % len(COLOURS)]
+        for rank, value in enumerate(values):
+            size = height * value / top
+            x, y = rank * group + arm * width, 20 + height - size
+            tip = f"<title>rank {rank}, {escape(name)}: {value:,.4g}</title>"
+            parts.append(
+                f'<rect x="{x}" y="{y:.1f}" width="{width - 2}" height="{size:.1f}" fill="{colour}">{tip}</rect>'
+            )
+        parts.append(f'<rect x="{120 * arm}" y="{height + 42}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{120 * arm + 14}" y="{height + 51}">{escape(name)}</text>')
+    parts += [f'<text x="{rank * group}" y="{height + 34}">rank {rank}</text>' for rank in range(ranks)]
+    size = f'width="{max(ranks * group, 120 * len(series), 320)}" height="{height + 60}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-size="11" role="img">{"".join(parts)}</svg>'
+
+
+def _series(row: dict[str, Any], prefix: str) -> dict[str, list[float]]:
+    return {name.removeprefix(prefix): values for name, values in row["numbers"].items() if name.startswith(prefix)}
+
+
+def _cost_table(row: dict[str, Any]) -> list[str]:
+    lines = ["| | " + " | ".join(f"rank {rank}" for rank in range(len(next(iter(row["numbers"].values()))))) + " |"]
+    lines.append("|---" * (lines[0].count("|") - 1) + "|")
+    return lines + [
+        f"| {name} | {' | '.join(_plain(value) for value in values)} |" for name, values in row["numbers"].items()
+    ]
+
+
+def _costs(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in record["rows"] if row["kind"] == "cost" and row.get("numbers")]
+
+
+def _closeness(value: float, limit: float) -> float:
+    return value / limit if limit else float(value > 0)
+
+
+def _family(row: dict[str, Any]) -> str:
+    return f"{row['family']} ({row['variant']})" if row.get("variant") else row["family"]
+
+
+def _label(row: dict[str, Any]) -> str:
+    return f"{_family(row)}, {row['kind']}: {row['name']}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 14px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse }} td, th {{ padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd }}
+tr.failed {{ background: #fde7ea }} tr.skipped {{ color: #777 }} svg {{ margin: 0 2rem 1rem 0 }}
+pre {{ background: #f5f5f5; padding: .6rem; overflow-x: auto }}
+</style>
+{body}
+</html>
+"""

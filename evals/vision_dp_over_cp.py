@@ -1,0 +1,48 @@
+"""The suite of vision-dp-over-cp: which cases there are, and the negative control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import cases_agreement, cases_cost, cases_parity, cases_training
+from .context import Case, Context, Result
+from .families.base import Family, Item
+
+KINDS = ("parity", "agreement", "cost", "training")
+CONTROLS = ("minimax_m3",)  # refused by scan; forced all the same, parity has to fail
+
+
+def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[Case]:
+    """The cases of one family, in the order of KINDS."""
+    if family.name in CONTROLS:
+        yield from control(context, family)
+        return
+    suites = {
+        "parity": cases_parity.cases,
+        "agreement": cases_agreement.cases,
+        "cost": cases_cost.cases,
+        "training": cases_training.cases,
+    }
+    for kind in kinds:
+        if kind == "parity" or family.variant == family.variants[0]:
+            yield from suites[kind](context, family)
+
+
+def control(context: Context, family: Family) -> Iterator[Case]:
+    """A family whose images see one another: the gate must reject it, and needs two unequal images to do so."""
+    cp = context.cp_sizes()[0]
+    for count in (1, 2, 3):
+        name = "1 image must pass" if count == 1 else f"{count} images must fail"
+        yield Case("control", f"CP {cp}, forced, {name}", lambda count=count: _forced(context, family, cp, count))  # type: ignore[misc]
+
+
+def _forced(context: Context, family: Family, cp: int, count: int) -> Result:
+    """One image is encoded alike with and without sharding; from two on, the parity gate has to reject the family."""
+    items = [Item(2, 3), Item(4, 2), Item(3, 3)][:count]
+    found = cases_parity.parity(context, family, cp, items).checks
+    rejected = any(value > limit for value, limit in found.values())
+    expected = count > 1
+    return Result(
+        checks={"the parity gate decided otherwise": (float(context.any(rejected) != expected), 0)},
+        numbers={name: value for name, (value, _) in found.items()},
+    )

@@ -1,0 +1,94 @@
+"""One rank of an eval run, started by torchrun with the path of a JSON file that says what to run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+
+def main(spec_path: str) -> None:
+    """Run every case on this rank; rank 0 writes the rows as they come, and the record at the end."""
+    spec = json.loads(Path(spec_path).read_text())
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.pop("VISION_DP_OVER_CP", None)
+    import torch
+    import torch.distributed as dist
+
+    if spec["backend"] == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group(spec["backend"], timeout=timedelta(seconds=spec["limit"] + 60))
+    try:
+        record = run(spec)
+        if dist.get_rank() == 0:
+            Path(spec["result"]).write_text(json.dumps(record))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if sys.exc_info()[0] is None else _say_why())  # a group's teardown may wait for failed peers
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """The rows of all families and the record of the environment."""
+    import torch.distributed as dist
+
+    from skillgen.evals import families, mutations
+    from skillgen.evals.context import Context
+    from skillgen.evals.harness import Harness, Skip, environment
+
+    suite = importlib.import_module(f"skillgen.evals.{spec['technique'].replace('-', '_')}")
+    kinds = tuple(spec["kinds"] or suite.KINDS)
+    harness = Harness(spec["target"], spec["mcore"])
+    context = Context(harness, spec)
+    rows: list[dict[str, Any]] = []
+
+    def note(row: dict[str, Any]) -> None:
+        rows.append(row)
+        if dist.get_rank() == 0:
+            with open(spec["progress"], "a") as progress:
+                progress.write(json.dumps(row) + "\n")
+
+    mutated = False
+    for name in spec["families"]:
+        family_class = families.load(name)
+        for variant in family_class.variants:
+            where = {"family": name, "variant": variant}
+            try:
+                family = family_class(harness, variant)
+                if spec["mutate"] and not mutated:
+                    mutations.apply(spec["mutate"], context)
+                    mutated = True
+            except Skip as skip:
+                note(
+                    where
+                    | {"kind": "all", "name": "all cases", "status": "skipped", "reason": str(skip), "seconds": 0}
+                )
+                break
+            for case in suite.cases(context, family, kinds):
+                note(where | context.run(case))
+    return {
+        "rows": rows,
+        "kinds": list(kinds),
+        "stand_ins": harness.stand_ins,
+        "environment": environment(harness, spec["backend"]),
+    }
+
+
+def _say_why() -> int:
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.flush()
+    return 1
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
