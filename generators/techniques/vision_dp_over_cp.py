@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from skillgen import vision_sites
@@ -134,11 +136,8 @@ def _module_of(site: Site, path: str) -> str:
 
 
 def _header(site: Site) -> str:
-    """The comment block at the top of the family's own model file, with a blank line after it."""
-    lines = (site.target.root / site.model_path).read_text(encoding="utf-8-sig").splitlines()
-    block = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        block.append(line)
-    return "\n".join([*block, "", ""]) if block else ""
+    """The comment block that opens the target's sources, for the year in which the runtime was written."""
+    source = site.target.package / "models/model_provider.py"
+    lines = source.read_text(encoding="utf-8-sig").splitlines() if source.is_file() else []
+    block = list(takewhile(lambda line: line.startswith("#"), lines))
+    return re.sub(r"\b20\d\d\b", "2026", "\n".join([*block, "", ""]), count=1) if block else ""
