@@ -102,6 +102,10 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mutate", metavar="NAME", help="break the runtime on purpose: the eval must fail")
     parser.add_argument("--baseline", metavar="METHOD", help="a second splitting method to compare the cost with")
+    parser.add_argument("--python", metavar="EXE", help="the Python of the evaluation environment (default: this one)")
+    parser.add_argument(
+        "--timeout", type=float, default=900, metavar="S", help="end the whole run after S seconds (900)"
+    )
     parser.add_argument("--mcore", metavar="DIR", help="a megatron-core tree (default: the installed one)")
     parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="nodes, passed to torchrun")
     parser.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="rendezvous, passed to torchrun")

@@ -30,6 +30,9 @@ STYLES = {
     "edited": "yellow",
     "absent": "yellow",
     "problem": "red",
+    "passed": "green",
+    "failed": "bold red",
+    "skipped": "yellow",
 }
 
 
@@ -75,17 +78,25 @@ def emit_error(args: argparse.Namespace, error: SkillgenError, as_json: bool) ->
 
 
 @contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show that something is going on, on a terminal's stderr; yields `advance(done, total)`."""
+def progress(title: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
+    """Show that something is going on, on a terminal's stderr; yields `advance(done, total, title)`."""
+
+    def silent(done: int, total: int, title: str | None = None) -> None:
+        pass
+
     if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield silent
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+        def advance(done: int, total: int, title: str | None = None) -> None:
+            bar.update(task, completed=done, total=total or None, description=title)
+
+        yield advance
 
 
 def _print_json(

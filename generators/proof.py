@@ -1,0 +1,82 @@
+"""Run a technique's eval on a patched target, and turn its record into rows."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from skillgen.errors import EVAL_FAILED, REFUSED, USAGE, SkillgenError
+from skillgen.model import Outcome, Row
+from skillgen.output import Result, progress
+
+if TYPE_CHECKING:
+    from skillgen.target import Target
+
+COLUMNS = ("family", "kind", "name", "status", "seconds", "reason")
+
+
+def prove(args: argparse.Namespace, target: Target) -> Result:
+    """Run the suite; exit code 1 and an error beside the rows if a case failed or nothing was proven."""
+    from skillgen import registry
+    from skillgen.evals.launch import run_suite
+
+    families = _families(registry.load(args.technique).rows(target), args.family or [], args.technique, args.target)
+    done = 0
+    with progress("starting the ranks", quiet=args.json) as advance:
+
+        def tell(row: dict[str, Any]) -> None:
+            nonlocal done
+            done += 1
+            advance(done, 0, f"{row['family']} {row['kind']}: {row['name']}")
+
+        record = run_suite(
+            args.technique,
+            target.root,
+            families,
+            nproc=args.nproc,
+            backend=args.backend,
+            report=args.report,
+            mutate=args.mutate,
+            baseline=args.baseline,
+            kinds=args.kind,
+            mcore=args.mcore,
+            python=args.python,
+            timeout=args.timeout,
+            nnodes=args.nnodes,
+            rdzv_endpoint=args.rdzv_endpoint,
+            progress=tell,
+        )
+    message = "\n".join([record["verdict"], *([f"report: {args.report}"] if args.report else [])])
+    if record["ok"]:
+        return Result(record["rows"], COLUMNS, message)
+    failed = [f"{row['family']}/{row['kind']}/{row['name']}" for row in record["rows"] if row["status"] == "failed"]
+    error = SkillgenError(
+        "eval-failed" if failed else "nothing-proven",
+        record["verdict"],
+        where="; ".join(failed[:5]),
+        hint=f"the numbers are in {args.report}" if args.report else "--report DIR keeps every number",
+        exit_code=EVAL_FAILED,
+    )
+    return Result(record["rows"], COLUMNS, exit_code=EVAL_FAILED, error=error)
+
+
+def _families(rows: Sequence[Row], asked: Sequence[str], technique: str, target: str) -> list[str]:
+    """The families to run: every applied one; a refused one only if named, as a control that has to fail its gate."""
+    by_family = {row.family: row for row in rows if row.outcome is not Outcome.CANDIDATE}
+    chosen = list(dict.fromkeys(asked)) or [f for f, row in by_family.items() if row.outcome is Outcome.APPLIED]
+    patch = f"skillgen apply {technique} {target}"
+    if not chosen:
+        raise SkillgenError("not-applied", "no family of this target is patched", hint=patch, exit_code=REFUSED)
+    for family in chosen:
+        if family not in by_family:
+            known = ", ".join(by_family) or "none"
+            message = f"this target has no family called {family!r}"
+            raise SkillgenError("unknown-family", message, hint=f"one of: {known}", exit_code=USAGE)
+        row = by_family[family]
+        control = row.outcome is Outcome.REFUSED and importlib.util.find_spec(f"skillgen.evals.families.{family}")
+        if row.outcome is not Outcome.APPLIED and not control:
+            message = f"{family} is {row.outcome.value}, not applied: the eval judges patched code"
+            raise SkillgenError("not-applied", message, hint=f"{patch} --family {family}", exit_code=REFUSED)
+    return chosen
