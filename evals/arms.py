@@ -61,7 +61,7 @@ def step(
     return Step(
         loss=total,
         seen=seen,
-        grads={name: grad for (name, _), grad in zip(trainable, grads)},
+        grads={name: grad for (name, _), grad in zip(trainable, grads, strict=True)},
         pixel_grads=summed(
             [leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in leaves], layout
         ),
@@ -75,7 +75,9 @@ def summed(tensors: list[Tensor], layout: Layout) -> list[Tensor]:
         return []
     flat = torch.cat([tensor.float().flatten() for tensor in tensors])
     dist.all_reduce(flat, group=layout.cp)
-    return [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)]
+    return [
+        part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True)
+    ]
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

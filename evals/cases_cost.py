@@ -17,14 +17,16 @@ from .families.base import Batch, Family, Item, Layout
 from .measure import collectives, now, patches_seen, saved_activations
 from .mutations import replaced
 
-STEPS = 5
+STEPS = 4
 SLACK = 4096  # bytes, for agreement and alignment
 
 
-def workload(family: Family) -> list[Item]:
-    """Unequal images, small ones first: what a split by count deals badly."""
-    items = [Item(4, 6), Item(6, 4), Item(5, 5), Item(4, 4), Item(6, 6), Item(8, 6), Item(8, 12), Item(12, 12)]
-    return [*items, Item(6, 6, 4)] if family.video else items
+def workload(family: Family, cp: int) -> list[Item]:
+    """Three unequal images per rank, small ones first, and as many patches at every CP size."""
+    scale = 2 if cp == 2 else 1
+    sides = sorted([(2, 2), (2, 3), (3, 2), (3, 3), (4, 3), (6, 6)] * (cp // 2), key=lambda side: side[0] * side[1])
+    items = [Item(scale * rows, scale * cols) for rows, cols in sides]
+    return [*items, Item(2 * scale, 2 * scale, cp)] if family.video else items
 
 
 def cases(context: Context, family: Family) -> Iterator[Case]:
@@ -37,7 +39,7 @@ def cost(context: Context, family: Family, cp: int) -> Result:
     """Both arms, and the baseline's if one was asked for, on the same batch in the same run."""
     layout = context.layout(cp)
     runtime = context.harness.runtime()
-    batch = to_device(family.batch(workload(family), SEED), context.device)
+    batch = to_device(family.batch(workload(family, cp), SEED), context.device)
     arms = {"replicated": context.model(family, layout, flag=False, large=True)}
     arms["sharded"] = context.model(family, layout, flag=True, large=True)
     baseline = context.options.get("baseline")

@@ -39,7 +39,7 @@ def training(context: Context, family: Family, cp: int) -> Result:
     return Result(
         checks={
             "loss, largest relative difference": (
-                max(abs(a - b) / abs(b) for a, b in zip(sharded, replicated)),
+                max(abs(a - b) / abs(b) for a, b in zip(sharded, replicated, strict=True)),
                 DRIFT,
             ),
             "encoder weights, difference relative to their way": (drift / moved, DRIFT),
@@ -62,11 +62,11 @@ def _train(family: Family, model: nn.Module, batches: list[Batch], layout: Layou
         dist.all_reduce(total, group=layout.cp)
         losses.append(float(total))
         gradients = summed([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters], layout)
-        for parameter, gradient in zip(parameters, gradients):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
     return losses
 
 
 def _norm(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
-    return sum(float((a - b).pow(2).sum()) for a, b in zip(ours, theirs)) ** 0.5
+    return sum(float((a - b).pow(2).sum()) for a, b in zip(ours, theirs, strict=True)) ** 0.5

@@ -7,9 +7,10 @@ import os
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from typing import Any, Callable
+from typing import Any
 
 
 class RankError(AssertionError):
@@ -29,7 +30,7 @@ def _rank_main(
             "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
         )
         pipe.send((True, fn(rank, *args)))
-    except BaseException:  # noqa: B036 - whatever it was, the parent has to hear of it
+    except BaseException:  # whatever it was, the parent has to hear of it
         pipe.send((False, traceback.format_exc()))
     finally:
         pipe.close()

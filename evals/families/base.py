@@ -98,7 +98,8 @@ class Family(ABC):
         harness.stands_in(f"{self.name}: language model replaced by a position-wise stub (embedding, MLP, loss)")
 
     def prepare(self, harness: Harness) -> None:
-        """Install what the modeling file needs before it is imported."""
+        """Install what the modeling file needs before it is imported; nothing for most."""
+        del harness
 
     @abstractmethod
     def build(self, layout: Layout, flag: bool, *, large: bool = False) -> nn.Module:
@@ -166,7 +167,7 @@ class PointwiseLM(nn.Module):
         hidden = decoder_input.transpose(0, 1)
         self.seen = [decoder_input, *(deepstack_visual_embeds or [])]
         hidden = hidden + 0.0
-        for layer, embeds in zip(self.mix, deepstack_visual_embeds or []):
+        for layer, embeds in zip(self.mix, deepstack_visual_embeds or [], strict=False):
             hidden[visual_pos_masks] = hidden[visual_pos_masks] + layer(embeds)
         logits = self.head(F.gelu(self.up(hidden)))
         return F.cross_entropy(logits.transpose(1, 2).float(), labels, reduction="none")

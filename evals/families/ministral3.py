@@ -65,7 +65,7 @@ class Ministral3(Family):
         inputs: dict[str, Any] = {"input_ids": ids}
         if items:
             sizes = [(item.rows * CELL, item.cols * CELL) for item in items]
-            height, width = (max(side) for side in zip(*sizes))
+            height, width = (max(side) for side in zip(*sizes, strict=True))
             inputs["pixel_values"] = pixels((len(items), 3, height, width), seed)
             inputs["image_sizes"] = torch.tensor(sizes)
         return Batch(inputs, ("pixel_values",) if items else (), labels, loss_mask, sum(rows), int(bool(items)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class NemotronOmni(Family):
         self.code.HybridModel = lambda **_: PointwiseLM(self.hidden, collection=layout.language_collection)
         self.code.logit_dtype_kwarg = lambda *_: {}
         optional = {"vision_dp_over_cp": flag} if _takes(self.code.NemotronOmniModel, "vision_dp_over_cp") else {}
-        model = self.code.NemotronOmniModel(
+        return self.code.NemotronOmniModel(
             language_transformer_config=language,
             language_transformer_layer_spec=None,
             language_vocab_size=VOCAB,
@@ -68,19 +69,18 @@ class NemotronOmni(Family):
             pg_collection=layout.collection,
             **optional,
         )
-        return model
 
     def batch(self, items: Sequence[Item], seed: int) -> Batch:
         frames = [self._frames(item) for item in items]
         units = [-(-count // self.tubelet) for count in frames]
-        rows = [count * item.rows * item.cols for count, item in zip(units, items)]
+        rows = [count * item.rows * item.cols for count, item in zip(units, items, strict=True)]
         ids, labels, loss_mask = sequence([(IMAGE_ID, n) for n in rows], seed)
         inputs: dict[str, Any] = {"input_ids": ids}
         if not items:
             return Batch(inputs, (), labels, loss_mask)
         sides = [(2 * i.rows - i.odd, 2 * i.cols - i.odd) for i in items]
-        sizes = [(h * PATCH, w * PATCH) for (h, w), count in zip(sides, frames) for _ in range(count)]
-        patches = sum(h * w * count for (h, w), count in zip(sides, frames))
+        sizes = [(h * PATCH, w * PATCH) for (h, w), count in zip(sides, frames, strict=True) for _ in range(count)]
+        patches = sum(h * w * count for (h, w), count in zip(sides, frames, strict=True))
         inputs["images"] = pixels((1, patches, FEATURES), seed)
         inputs["imgs_sizes"] = torch.tensor(sizes)
         if self.tubelet > 1:
@@ -161,7 +161,7 @@ class SegmentAttention(nn.Module):
         """[tokens, heads, width] each, to [tokens, heads * width]."""
         bounds = packed_seq_params.cu_seqlens_q.tolist()
         outs = []
-        for start, end in zip(bounds, bounds[1:]):
+        for start, end in pairwise(bounds):
             q, k, v = (x[start:end].transpose(0, 1)[None] for x in (query, key, value))
             outs.append(nn.functional.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
         return torch.cat(outs).flatten(1)
