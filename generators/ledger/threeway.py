@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-SUBSTANTIAL = 3  # lines that identify themselves, without an unchanged neighbour
+SUBSTANTIAL = 3  # lines that identify themselves, without an unchanged neighbour; among texts of our own, 1 does
 
 
 class Overlap(Exception):
@@ -17,11 +17,12 @@ class Overlap(Exception):
         self.line = line
 
 
-def transfer(old: bytes | None, new: bytes | None, current: bytes | None) -> bytes | None:
+def transfer(old: bytes | None, new: bytes | None, current: bytes | None, *, alone: int = SUBSTANTIAL) -> bytes | None:
     """`current` with the change from `old` to `new` made in it; None means that the file does not exist.
 
-    Each hunk of the change must lie in a region that is the same in `old` and `current`. A hunk that `current` has
-    already is left alone. Anything else raises Overlap.
+    Each hunk of the change must lie in a region that is the same in `old` and `current`, together with the line before
+    or after it, unless it has at least `alone` lines. A hunk that `current` has already is left alone. Anything else
+    raises Overlap.
     """
     if current == new or old == new:
         return current
@@ -37,8 +38,8 @@ def transfer(old: bytes | None, new: bytes | None, current: bytes | None) -> byt
     for tag, i1, i2, j1, j2 in reversed(SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()):
         if tag == "equal":
             continue
-        place = forward.locate(i1, i2)
-        if place is None and done.locate(j1, j2) is not None:
+        place = forward.locate(i1, i2, alone)
+        if place is None and done.locate(j1, j2, alone) is not None:
             continue
         if place is None:
             raise Overlap(forward.near(i1))
@@ -46,14 +47,28 @@ def transfer(old: bytes | None, new: bytes | None, current: bytes | None) -> byt
     return b"".join(result)
 
 
-def holds(old: bytes | None, new: bytes | None, current: bytes | None) -> bool:
-    """Whether `current` has the whole change from `old` to `new`, whatever else was edited."""
-    if old is None or new is None or current is None:
-        return current == new
-    try:
-        return transfer(old, new, current) == current
-    except Overlap:
-        return False
+def compose(before: bytes | None, afters: Sequence[bytes], order: bytes) -> bytes | None:
+    """`before` with several changes at once; what is the same in two is made once.
+
+    Different insertions at one point take the order that they have in `order`; changes that overlap raise Overlap.
+    """
+    if before is None or len(afters) < 2:
+        return afters[0] if afters else before
+    lines = before.splitlines(True)
+    hunks: dict[tuple[int, int], list[bytes]] = {}
+    for after in afters:
+        new = after.splitlines(True)
+        for tag, i1, i2, j1, j2 in SequenceMatcher(None, lines, new, autojunk=False).get_opcodes():
+            text = b"".join(new[j1:j2])
+            if tag != "equal" and text not in hunks.setdefault((i1, i2), []):
+                hunks[i1, i2].append(text)
+    result, done = [], 0
+    for (low, high), texts in sorted(hunks.items()):
+        if low < done or (len(texts) > 1 and (low < high or any(text not in order for text in texts))):
+            raise Overlap(low + 1)
+        result += [*lines[done:low], *sorted(texts, key=order.find)]
+        done = high
+    return b"".join(result + lines[done:])
 
 
 def _first_difference(old: bytes, current: bytes) -> int:
@@ -93,7 +108,7 @@ class _Mapping:
             else:
                 self.blocks.append((a, b, size))
 
-    def locate(self, low: int, high: int) -> tuple[int, int] | None:
+    def locate(self, low: int, high: int, alone: int) -> tuple[int, int] | None:
         """The range of the other text that source lines [low, high) became unchanged, or None."""
         low, high = low + 1, high + 1
         before, at = self._block(low - 1), self._block(low)
@@ -103,7 +118,7 @@ class _Mapping:
         if at is None:
             return None
         a, b, size = at
-        if high > a + size or not (low > a or high < a + size or high - low >= SUBSTANTIAL):
+        if high > a + size or not (low > a or high < a + size or high - low >= alone):
             return None
         return low - a + b - 1, high - a + b - 1
 

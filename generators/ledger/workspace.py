@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 from skillgen.errors import CONFLICT, SkillgenError
 from skillgen.ledger import checks, disk, journal, record
 from skillgen.ledger.receipts import Entry, Key, Receipt, file_name, holders, load
-from skillgen.ledger.threeway import Overlap, transfer
+from skillgen.ledger.threeway import SUBSTANTIAL, Overlap, compose, transfer
 from skillgen.target import Target
 
 Replay = Callable[[str, bytes | None], bytes | None]
+
+
+@contextmanager
+def _conflict(path: str) -> Iterator[None]:
+    try:
+        yield
+    except Overlap as overlap:
+        raise SkillgenError(
+            "conflict",
+            f"{path} was edited at a place that the patch also changed",
+            where=f"{path}:{overlap.line}",
+            hint="undo that edit (or revert the family applied later), then try again; nothing was changed",
+            exit_code=CONFLICT,
+        ) from None
 
 
 class Workspace:
@@ -61,10 +75,9 @@ class Workspace:
 
     def _goal(self, entry: Entry, receipts: Mapping[Key, Receipt] | None = None) -> bytes | None:
         """What we would have written without this entry: the patches of the other families alone."""
-        goal = entry.before
-        for other in holders((self.receipts if receipts is None else receipts).values(), entry.path):
-            goal = self._carry(entry.before, other.after, goal, entry.path)
-        return goal
+        others = holders((self.receipts if receipts is None else receipts).values(), entry.path)
+        with _conflict(entry.path):
+            return compose(entry.before, [other.after for other in others], entry.composed)
 
     def add(self, receipt: Receipt, path: str, after: bytes, *, dirty: bool, replay: Replay | None) -> None:
         """Put one file of a new receipt in place; its entry is freed of the patches of other families."""
@@ -96,19 +109,13 @@ class Workspace:
         if replay is not None:
             with suppress(SkillgenError):  # it holds on to what the other family wrote
                 return replay(path, before) or after
-        return self._carry(current, after, before, path) or after
+        return self._carry(current, after, before, path, alone=1) or after
 
-    def _carry(self, old: bytes | None, new: bytes | None, current: bytes | None, path: str) -> bytes | None:
-        try:
-            return transfer(old, new, current)
-        except Overlap as overlap:
-            raise SkillgenError(
-                "conflict",
-                f"{path} was edited at a place that the patch also changed",
-                where=f"{path}:{overlap.line}",
-                hint="undo that edit (or revert the family applied later), then try again; nothing was changed",
-                exit_code=CONFLICT,
-            ) from None
+    def _carry(
+        self, old: bytes | None, new: bytes | None, current: bytes | None, path: str, alone: int = SUBSTANTIAL
+    ) -> bytes | None:
+        with _conflict(path):
+            return transfer(old, new, current, alone=alone)
 
     def flush(self) -> None:
         """Check everything, then write all of it or nothing (the lock is held)."""
