@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo  # checkpoint and dispatch modes need it, assert_close the next one: once here, not in every rank
 import torch.distributed as dist
-import torch.distributed.tensor  # assert_close needs it: imported once here instead of in every forked rank
+import torch.distributed.tensor
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
