@@ -71,6 +71,8 @@ def replace_callee(edit: ReplaceCallee, tree: Tree) -> Splice | None:
     scope = find_function(tree, edit.function)
     wanted = shape(cst.parse_expression(edit.callee))
     calls = calls_of(tree, scope, edit.within)
+    if edit.within and not calls:
+        calls = calls_of(tree, scope, edit.within.replace(edit.call, edit.callee))
     done = [call for call in calls if tree.shape(call.func) == wanted]
     inside = {id(inner) for call in done for inner in own_calls(call.func)}
     found = [call for call in calls if tree.is_name(call.func, edit.call) and id(call) not in inside]

@@ -46,7 +46,7 @@ def apply_code(source: bytes, edits: Sequence[Edit], *, path: str, line_length: 
     pending = list(edits)
     result = source
     while pending:
-        tree = _tree(result, edits, path, line_length, verified)
+        tree = Tree(result, path, edits=edits, line_length=line_length, verified=verified)
         splices: list[Splice] = []
         while pending:
             try:
@@ -65,15 +65,9 @@ def apply_code(source: bytes, edits: Sequence[Edit], *, path: str, line_length: 
     return result
 
 
-def _tree(source: bytes, edits: Sequence[Edit], path: str, line_length: int, verified: str) -> Tree:
-    tree = Tree(source, path, line_length=line_length, verified=verified)
-    tree.edits = edits
-    return tree
-
-
 def _check(source: bytes, result: bytes, edits: Sequence[Edit], path: str, line_length: int, verified: str) -> None:
     try:
-        tree = _tree(result, edits, path, line_length, verified)
+        tree = Tree(result, path, edits=edits, line_length=line_length, verified=verified)
         flaw = _flaw(result, path)
     except SkillgenError as error:
         tree, flaw = None, error.message

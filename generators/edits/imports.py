@@ -34,8 +34,8 @@ def natural(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def member_key(name: str) -> tuple[object, ...]:
-    """Order of names inside one import: constants, classes, functions."""
-    kind = 0 if len(name) > 1 and name.isupper() else 1 if name[:1].isupper() else 2
+    """Order of names inside one import: a star, constants, classes, functions."""
+    kind = -1 if name == "*" else 0 if len(name) > 1 and name.isupper() else 1 if name[:1].isupper() else 2
     return kind, natural(name.lower()), natural(name)
 
 
@@ -58,7 +58,7 @@ def _block(tree: Tree) -> list[Member]:
         first = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
         if isinstance(first, cst.ImportFrom) and isinstance(node, cst.SimpleStatementLine):
             module = tree.absolute(first)
-            names = "" if isinstance(first.names, cst.ImportStar) else dotted(first.names[0].name)
+            names = "*" if isinstance(first.names, cst.ImportStar) else dotted(first.names[0].name)
             place = RELATIVE if first.relative else section(module, tree.path)
             members.append(Member(place, (1, _module_key(module), member_key(names)), node))
         elif isinstance(first, cst.Import) and isinstance(node, cst.SimpleStatementLine):
@@ -127,7 +127,7 @@ def _merge_lines(tree: Tree, aliases: list[tuple[str, int]], names: Sequence[str
     lines: list[tuple[int, str]] = []
     for name in names:
         later = [offset for other, offset in aliases if member_key(other) > member_key(name)]
-        offset = tree.line_start(later[0]) if later else tree.line_end(aliases[-1][1])
+        offset = _above_comments(tree, later[0]) if later else tree.line_end(aliases[-1][1])
         lines.append((offset, f"{tree.indent(aliases[0][1])}{name},{tree.newline}"))
     first, last = min(lines)[0], max(lines)[0]
     new, at = "", first
@@ -137,6 +137,14 @@ def _merge_lines(tree: Tree, aliases: list[tuple[str, int]], names: Sequence[str
     return Splice(first, last, new.encode())
 
 
+def _above_comments(tree: Tree, offset: int) -> int:
+    """Start of the line of a name in parentheses, comment lines above it included."""
+    offset = tree.line_start(offset)
+    while tree.data[tree.line_start(offset - 1) : offset].strip().startswith(b"#"):
+        offset = tree.line_start(offset - 1)
+    return offset
+
+
 def _place(tree: Tree, module: str, names: Sequence[str]) -> Splice:
     text = _statement(tree, f"from {module} import", names)
     place, key = section(module, tree.path), (1, _module_key(module), member_key(names[0]))
@@ -144,11 +152,13 @@ def _place(tree: Tree, module: str, names: Sequence[str]) -> Splice:
     if not block:
         return _first(tree, text)
     own = [member for member in block if member.section == place]
-    later = [member for member in own if member.key > key]
-    if later:
-        return insert_lines(tree, tree.before(later[0].node), text)
+    earlier = [member for member in own if member.key < key]
+    if earlier:
+        return insert_lines(tree, tree.line_end(tree.span(earlier[-1].node)[1]), text)
     if own:
-        return insert_lines(tree, tree.line_end(tree.span(own[-1].node)[1]), text)
+        offset = tree.before(own[0].node)
+        commented = tree.data.startswith(b"#", offset)
+        return insert_lines(tree, offset, text, below=int(commented))
     after = [member for member in block if member.section > place]
     if after:
         return insert_lines(tree, tree.before(after[0].node), text, above=1, below=1)

@@ -38,9 +38,11 @@ def _imports(node: cst.CSTNode) -> Iterator[cst.Import | cst.ImportFrom]:
 class Tree:
     """A parsed file. Offsets count bytes of `data`: the text in UTF-8, without a byte order mark."""
 
-    def __init__(self, source: bytes, path: str, *, line_length: int = 119, verified: str = "") -> None:
+    def __init__(
+        self, source: bytes, path: str, *, edits: Sequence[Edit] = (), line_length: int = 119, verified: str = ""
+    ) -> None:
         self.path = path
-        self.edits: Sequence[Edit] = ()  # all that go to this file, of which one may have to know
+        self.edits = edits  # all that go to this file: one may have to know of another
         self.line_length = line_length
         self.verified = verified
         self.bom = BOM if source.startswith(BOM) else b""

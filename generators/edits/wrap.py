@@ -16,9 +16,9 @@ from skillgen.edits.tree import Tree
 _GAP = re.compile(rb"(?:[\s,\\]|#[^\n]*)*")
 _COMMA = re.compile(rb"[\s\\]*,")
 _HEAD = re.compile(
-    r"\s*(?:(?:return|await|yield|raise|if|elif|while|not|async|def)\s+)*(?:[^=()#]*=\s*)?(?:await\s+)?[\w.]*"
+    r"\s*(?:(?:return|await|yield|raise|assert|if|elif|while|with|not|async|def)\s+)*(?:[^=()#]*=\s*)?(?:await\s+)?[\w.]*"
 )
-_TAIL = re.compile(r"(?:\.\w+)*(?:\s*->[^#]*)?[:,]?\s*(?:#.*)?")
+_TAIL = re.compile(r"(?:\.\w+|\[\w*\])*(?:\s+as\s+\w+)?(?:\s*->[^#]*)?[:,]?\s*(?:#.*)?")
 
 
 class Brackets(NamedTuple):
@@ -103,8 +103,9 @@ def relayout(tree: Tree, scope: cst.CSTNode, pair: Brackets, changes: Sequence[S
     suffix = _changed(tree, end, stop, changes)
     if not (_HEAD.fullmatch(prefix) and _TAIL.fullmatch(suffix)):
         return None
-    new = _layout(tree, outer, prefix, suffix, tree.indent(start), changes)
-    return Splice(start, stop, new.encode())
+    indent = tree.indent(start)
+    new = _layout(tree, outer, prefix, suffix, indent, changes)[len(indent) :]
+    return Splice(start + len(indent.encode()), stop, new.encode())
 
 
 def _outermost(tree: Tree, scope: cst.CSTNode, pair: Brackets) -> Brackets:
@@ -139,16 +140,21 @@ def _fits(tree: Tree, line: str) -> bool:
 
 def _layout(tree: Tree, pair: Brackets, prefix: str, suffix: str, indent: str, changes: Sequence[Splice]) -> str:
     """On one line; else with all items on a second line; else with one item per line."""
-    items = [_changed(tree, start, end, changes) for start, end in pair.items]
-    one = f"{prefix}({', '.join(items)}){suffix}"
+    items: list[tuple[str, cst.CSTNode | None, int]] = []
+    for (start, end), node in zip(pair.items, pair.nodes, strict=True):
+        new = [change.new.decode().removeprefix(", ") for change in changes if change.start == change.end == end]
+        items.append((_changed(tree, start, end, [change for change in changes if change.start < end]), node, start))
+        items += [(item, None, end) for item in new]
+    flat = ", ".join(item for item, _, _ in items)
+    one = f"{prefix}({flat}){suffix}"
     if _fits(tree, one):
         return one
     deeper = indent + tree.unit
-    together = deeper + ", ".join(items)
+    together = deeper + flat
     if _fits(tree, together):
         return tree.newline.join([f"{prefix}(", together, f"{indent}){suffix}"])
     lines = [f"{prefix}("]
-    for item, node, (start, _) in zip(items, pair.nodes, pair.items, strict=True):
+    for item, node, start in items:
         line = f"{deeper}{item},"
         if not _fits(tree, line) and isinstance(node, cst.Call) and node.args:
             nested = call_brackets(tree, node)
