@@ -128,13 +128,13 @@ def _stage(space: Workspace, row: Row, plan: FamilyPlan, line_length: int) -> Fa
     for path in dict.fromkeys(edit.path for edit in plan.edits):
         edits = [edit for edit in plan.edits if edit.path == path]
         before = space.read(path)
-        changes.append(Change(path, before, _edited(path, before, edits, line_length)))
+        changes.append(Change(path, before, _edited(path, before, edits, line_length, plan.verified)))
     patch = FamilyPatch(row, plan, tuple(changes))
     ledger.stage(space, _ledger_patch(patch, line_length))
     return patch
 
 
-def _edited(path: str, before: bytes | None, edits: Sequence[Edit], line_length: int) -> bytes:
+def _edited(path: str, before: bytes | None, edits: Sequence[Edit], line_length: int, verified: str) -> bytes:
     from skillgen.edits import apply_edits
 
     new = [edit for edit in edits if isinstance(edit, AddFile)]
@@ -150,14 +150,15 @@ def _edited(path: str, before: bytes | None, edits: Sequence[Edit], line_length:
         return content if before is None else before
     if before is None:
         raise SkillgenError("file-missing", f"{path} is not there", where=path, exit_code=DRIFT)
-    return apply_edits(before, edits, path=path, line_length=line_length)
+    return apply_edits(before, edits, path=path, line_length=line_length, verified=verified)
 
 
 def _ledger_patch(patch: FamilyPatch, line_length: int) -> Patch:
     from skillgen import ledger, resources
 
     def replay(path: str, content: bytes | None) -> bytes | None:
-        return _edited(path, content, [edit for edit in patch.plan.edits if edit.path == path], line_length)
+        edits = [edit for edit in patch.plan.edits if edit.path == path]
+        return _edited(path, content, edits, line_length, patch.plan.verified)
 
     return ledger.Patch(patch.plan.technique, patch.plan.family, resources.version(), patch.changes, replay)
 

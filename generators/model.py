@@ -172,3 +172,4 @@ class FamilyPlan:
     family: str
     edits: tuple[Edit, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    verified: str = ""  # what the anchors were last verified against, for the report of a drift

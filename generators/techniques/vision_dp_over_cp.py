@@ -58,7 +58,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
         edits.append(AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",)))
         edits += _runtime(site)
     notes = () if site.tests_root else ("no-test-tree",)
-    return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes)
+    return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes, site.adapter.verified)
 
 
 def _fields(site: Site) -> list[Edit]:
