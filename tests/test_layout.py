@@ -6,7 +6,6 @@ import ast
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,10 +78,11 @@ def test_the_command_line_starts_without_heavy_imports(arguments: list[str]) -> 
 
 
 def test_help_takes_a_quarter_of_a_second() -> None:
-    def once() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "skillgen", "--help"], stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - start
+    """Processor time: what others do on the machine does not count."""
 
-    budget = 0.25 * float(os.environ.get("SKILLGEN_TIME_SCALE", "1"))
-    assert min(once() for _ in range(5)) <= budget
+    def once() -> float:
+        process = subprocess.Popen([sys.executable, "-m", "skillgen", "--help"], stdout=subprocess.DEVNULL)
+        used = os.wait4(process.pid, 0)[2]
+        return used.ru_utime + used.ru_stime
+
+    assert min(once() for _ in range(3)) <= 0.25
