@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -112,7 +113,8 @@ class Source:
     def module(self, path: str) -> Module:
         if path not in self._modules:
             try:
-                tree = ast.parse(self.text(path))
+                with warnings.catch_warnings(action="ignore"):  # the target's own escapes are not our business
+                    tree = ast.parse(self.text(path))
             except SyntaxError as error:
                 raise SourceSyntaxError(f"{self.shown(path)}:{error.lineno or 1}", error.msg) from None
             except (ValueError, RecursionError) as error:  # null bytes; an expression nested too deeply

@@ -234,9 +234,9 @@ def _given(module: Module, cls: ast.ClassDef, function: Function, name: str, dep
         value = call.args[index] if value is None and index < len(call.args) else value
         if value is None or isinstance(value, ast.Constant):
             return False
-        if isinstance(value, ast.Name) and value.id in parameters(caller) and caller.name == "forward":
-            if not _given(module, owner, caller, value.id, depth - 1):
-                return False
+        passed_on = value.id if isinstance(value, ast.Name) and caller.name == "forward" else ""
+        if passed_on in parameters(caller) and not _given(module, owner, caller, passed_on, depth - 1):
+            return False
     return True
 
 

@@ -68,6 +68,12 @@ def test_parses_a_file_once(source: Source) -> None:
     assert source.module("models/a.py") is source.module("models/a.py")
 
 
+def test_warnings_of_a_target_stay_quiet(tree, recwarn) -> None:
+    target = tree({"models/old.py": "x = 1 is 1\n"})
+    Source(target.root, target.package).module("models/old.py")
+    assert not list(recwarn)
+
+
 def test_syntax_error_names_the_line(tree) -> None:
     target = tree({"models/bad.py": "x = 1\ny = (\n"})
     with pytest.raises(SourceSyntaxError) as caught:

@@ -215,6 +215,13 @@ SUMMED = (
             ["split-by-count", "given-split-not-expanded"],
             id="given-split",
         ),
+        pytest.param(
+            "        if cp_img_num is None:\n            data = pick_cp_split(size, data)\n"
+            "        else:\n            data = self.expand(data)\n" + TOWER,
+            SUMMED,
+            ["split-by-count"],
+            id="given-split-expanded",
+        ),
     ],
 )
 def test_defects_of_existing_sharding(tree, body: str, backward: str, defects: list[str]) -> None:
