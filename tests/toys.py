@@ -65,21 +65,28 @@ class Toy(nn.Module):
         self.projector = nn.Linear(HIDDEN, OUT)
         self.deep = nn.ModuleList(nn.Linear(HIDDEN, width) for width in deepstack)
         self.seen: set[str] = set()
+        self.blank: list[bool] = []  # per row: whether its unit is blank, and is to come out as NaN
         self.to(torch.float64)
 
     def rows(self, patches: Tensor, merge: Callable[[Tensor], Tensor], kind: str = "image") -> Tensor:
-        """Rows [rows, HIDDEN] of one unit from its patches [patches, features]; NaN where poisoned and all blank."""
+        """Rows [rows, HIDDEN] of one unit from its patches [patches, features]."""
         self.seen.add(kind)
         x = torch.tanh(self.embed[kind](patches))
         x = merge(x + torch.tanh(self.mix(x)).mean(0))
-        return x.masked_fill(torch.full((), True), torch.nan) if self.poison and not patches.any() else x
+        self.blank += [self.poison and not patches.any()] * len(x)
+        return x
 
     def finish(self, items: list[Tensor]) -> Any:
-        """Project the rows of every item and put them into the container."""
+        """Project the rows of every item, poison those of blank ones, and put them into the container."""
         if not items:
             raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
         rows = torch.cat(items)
         features = checkpoint(self.projector, rows, use_reentrant=False) if self.recompute else self.projector(rows)
+        levels = [level(rows) for level in self.deep]
+        if self.poison:
+            blank = torch.tensor(self.blank)[:, None]
+            features, *levels = (level.masked_fill(blank, torch.nan) for level in (features, *levels))
+        self.blank = []
         if self.squeeze:
             features = features.squeeze(0)
         by_item = features.split([len(item) for item in items])
@@ -89,7 +96,7 @@ class Toy(nn.Module):
             "list": lambda: list(by_item),
             "pooler": lambda: Output(pooler_output=features),
             "pooler_tuple": lambda: Output(pooler_output=tuple(by_item)),
-            "deepstack": lambda: (features, [level(rows) for level in self.deep]),
+            "deepstack": lambda: (features, levels),
         }
         return containers[self.container]()
 

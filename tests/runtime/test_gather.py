@@ -11,6 +11,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torch.utils.checkpoint import checkpoint
+
 from skillgen.runtime import gather
 from skillgen.runtime.plan import Plan, Segment, make_plan
 
@@ -126,6 +128,23 @@ def test_collectives_of_a_sharded_call() -> None:
                 assert [name for name, _ in forward[-1:] + backward] == ["alltoall_base_"] * 2
 
     run_ranks(2, on_rank)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_collectives_of_a_checkpointed_call(reentrant: bool) -> None:
+    """The recompute repeats the forward's on every rank, also on one that owns nothing."""
+
+    def on_rank(rank: int) -> None:
+        toy, form, batch = images((4, 4))()
+        run = sharding.shard(toy, form)
+        batch["pixel_values"].requires_grad_()
+        with Collectives() as seen:
+            output = checkpoint(run, *batch.values(), use_reentrant=reentrant)
+            assert [name for name, _ in seen.take()] == ["allgather_", "alltoall_base_"]
+            sharding.objective(output, rank=rank, ranks=3).backward()
+            assert [name for name, _ in seen.take()] == ["allgather_", "alltoall_base_", "alltoall_base_"]
+
+    run_ranks(3, on_rank)
 
 
 def test_no_grad_and_frozen_have_no_backward() -> None:
