@@ -50,10 +50,11 @@ def plan_changes(
     disk = _Disk(space)
     chosen, idle = _choose(module.rows(target), families, {f for t, f in space.receipts if t == technique})
     length = checks.line_length(target.root)
-    patches = []
-    for row in chosen:
-        plan = module.plan(target, row.family, options)
-        patches.append(_stage(space, row, plan, length))
+    plans = [module.plan(target, row.family, options) for row in chosen]
+    for plan in plans:  # all earlier patches first: a newer runtime then replaces one that they share
+        if plan.edits and (plan.technique, plan.family) in space.receipts:
+            space.remove((plan.technique, plan.family))
+    patches = [_stage(space, row, plan, length) for row, plan in zip(chosen, plans, strict=True)]
     paths = dict.fromkeys(change.path for patch in patches for change in patch.changes)
     changes = tuple(c for c in (Change(path, disk[path], space.read(path)) for path in paths) if c.before != c.after)
     notes = checks.lint(target.root, changes) if lint and changes else ("ruff-not-run",) if changes else ()
@@ -119,11 +120,9 @@ def _refusal(rows: Sequence[Row], *, named: bool) -> SkillgenError:
 
 
 def _stage(space: Workspace, row: Row, plan: FamilyPlan, line_length: int) -> FamilyPatch:
-    """Make one family's changes in memory, over its own earlier patch and beside those of other families."""
+    """Make one family's changes in memory, without its own earlier patch and beside those of other families."""
     from skillgen import ledger
 
-    if (plan.technique, plan.family) in space.receipts:
-        space.remove((plan.technique, plan.family))
     changes = []
     for path in dict.fromkeys(edit.path for edit in plan.edits):
         edits = [edit for edit in plan.edits if edit.path == path]

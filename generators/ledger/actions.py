@@ -80,6 +80,9 @@ def commit_all(target: Target, patches: Sequence[Patch], *, allow_dirty: bool = 
         file_name(patch.key)
     with _session(target) as space:
         dirty = _dirty(space, [change for patch in patches for change in patch.changes], allow_dirty)
+        for patch in patches:
+            if patch.changes and patch.key in space.receipts:
+                space.remove(patch.key)
         receipts = [stage(space, patch, dirty) for patch in patches]
         space.flush()
         return receipts

@@ -281,6 +281,33 @@ def test_newer_pack_over_an_older_patch(target: Target) -> None:
     assert snapshot(target.root) == before
 
 
+def test_newer_pack_over_all_families_at_once(target: Target) -> None:
+    """Planned without any of the old patches, so the shared runtime is made anew."""
+    before = snapshot(target.root)
+    families = ("alpha", "beta")
+    for family in families:
+        apply(target, family)
+    plan = name(target, "models/shared/runtime/plan.py")
+    newer = Change(plan, None, b"def plan():\n    return 2\n")
+    again = Change(plan, newer.after, newer.after)
+    patches = [
+        ledger.Patch(
+            TECHNIQUE, "alpha", "2.0", (Change(name(target, "models/alpha.py"), ALPHA.encode(), b"A = 2\n"), newer)
+        ),
+        ledger.Patch(
+            TECHNIQUE, "beta", "2.0", (Change(name(target, "models/beta.py"), BETA.encode(), b"B = 2\n"), again)
+        ),
+    ]
+    assert len(ledger.commit_all(target, patches)) == 2
+    assert (target.root / plan).read_bytes() == newer.after
+    assert not (target.package / "models/shared/runtime/__init__.py").exists()
+    assert [(row.state, row.pack_version) for row in ledger.status(target)] == [("applied", "2.0")] * 2
+    ledger.revert(target, TECHNIQUE, "alpha")
+    assert (target.root / plan).read_bytes() == newer.after
+    ledger.revert(target, TECHNIQUE, "beta")
+    assert snapshot(target.root) == before
+
+
 def test_only_what_was_asked_for(target: Target) -> None:
     assert ledger.revert(target, TECHNIQUE) == []
     assert not target.state_dir.exists()
