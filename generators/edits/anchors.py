@@ -8,10 +8,9 @@ from typing import NamedTuple
 import libcst as cst
 
 from skillgen.edits.shape import blocks, children, dotted, own_calls, parse_code
-from skillgen.edits.tree import Tree, closest
+from skillgen.edits.tree import Definition, Tree, closest
 
 Block = Sequence[cst.CSTNode]
-Definition = cst.FunctionDef | cst.ClassDef
 KINDS = {"function": cst.FunctionDef, "class": cst.ClassDef}
 
 
@@ -28,8 +27,7 @@ class Place(NamedTuple):
 
 def definitions(node: cst.CSTNode, prefix: str = "") -> Iterator[tuple[str, Definition]]:
     """All functions and classes with their qualified names ("Class.method", "outer.inner")."""
-    owner = node if isinstance(node, (cst.Module, cst.FunctionDef, cst.ClassDef)) else None
-    for block in blocks(owner or node):
+    for block in blocks(node):
         for statement in block:
             if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
                 name = f"{prefix}{statement.name.value}"
@@ -40,7 +38,9 @@ def definitions(node: cst.CSTNode, prefix: str = "") -> Iterator[tuple[str, Defi
 def find_definition(tree: Tree, name: str, kind: str) -> Definition:
     """The one function or class of this qualified name."""
     name = name.replace(".<locals>", "")
-    known = list(definitions(tree.module))
+    if not tree.definitions:
+        tree.definitions = list(definitions(tree.module))
+    known = tree.definitions
     same = [node for label, node in known if label == name]
     found = [node for node in same if isinstance(node, KINDS[kind])]
     if len(found) == 1:

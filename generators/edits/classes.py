@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from skillgen.edits.anchors import Definition, find_class, find_definition
+from skillgen.edits.anchors import find_class, find_definition
 from skillgen.edits.shape import dotted, parse_code
 from skillgen.edits.splice import Splice, clean, indented, insert_lines
-from skillgen.edits.tree import Tree, closest
+from skillgen.edits.tree import Definition, Tree, closest
 from skillgen.model import AddDefinition, AddField, AddMethod
 
 

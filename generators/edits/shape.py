@@ -21,7 +21,7 @@ _LAYOUT = {
     "trailing_whitespace",
 }
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
-_CLAUSES = (cst.If, cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)
+_CLAUSES = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 @cache
@@ -71,14 +71,17 @@ def dotted(node: cst.CSTNode | None) -> str:
 
 def blocks(node: cst.CSTNode) -> Iterator[Sequence[cst.CSTNode]]:
     """Every statement list under `node`, outermost first, without the bodies of nested functions and classes."""
-    for child in [node] if isinstance(node, cst.Module) else children(node):
-        if isinstance(child, (cst.IndentedBlock, cst.Module)):
-            yield child.body
-            for statement in child.body:
-                if not isinstance(statement, _DEFINITIONS):
-                    yield from blocks(statement)
-        elif isinstance(child, _CLAUSES):
-            yield from blocks(child)
+    if isinstance(node, (cst.IndentedBlock, cst.Module)):
+        yield node.body
+        for statement in node.body:
+            if type(statement) not in _DEFINITIONS:
+                yield from blocks(statement)
+        return
+    for name in _CLAUSES:
+        value = getattr(node, name, None)
+        for part in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(part, cst.CSTNode) and not isinstance(part, cst.BaseSmallStatement):
+                yield from blocks(part)
 
 
 def own_calls(statement: cst.CSTNode) -> Iterator[cst.Call]:

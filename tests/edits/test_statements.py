@@ -109,7 +109,8 @@ def test_noop(edit: InsertBefore | InsertAfter | ReplaceStatement) -> None:
         pytest.param(
             replace("rows = rows * 2", "if sizes:\n    rows = rows * 2\nelse:\n    rows = rows * 3"),
             "            rows = rows * 2\n",
-            "            if sizes:\n                rows = rows * 2\n            else:\n                rows = rows * 3\n",
+            "            if sizes:\n                rows = rows * 2\n"
+            "            else:\n                rows = rows * 3\n",
             id="replaced by code that contains it",
         ),
         pytest.param(
