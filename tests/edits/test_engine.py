@@ -71,9 +71,7 @@ EDITS: list[Edit] = [
     InsertBefore(
         path=PATH, function="Model.forward", anchor="call:self.tower", code="tower = Shard(self.tower, helper())"
     ),
-    ReplaceCallee(
-        path=PATH, function="Model.forward", call="self.tower", callee="tower if self.shard else self.tower"
-    ),
+    ReplaceCallee(path=PATH, function="Model.forward", call="self.tower", callee="tower"),
     ReplaceStatement(
         path=PATH,
         function="Model.forward",
