@@ -29,7 +29,7 @@ def batches(family: Family, cp: int) -> Iterator[tuple[str, list[Item]]]:
     yield "a share of one row", [Item(5, 4), *[Item(1, 1)] * (cp - 1)]
     yield "large image last", [*images(4), Item(8, 8)]
     if family.odd_grids:
-        yield "odd grids", [Item(2, 3, odd=True), Item(3, 3), Item(4, 2, odd=True)]
+        yield "odd grids", [Item(2, 3, odd=True), Item(3, 3), Item(4, 2, odd=True)]  # padded by the patch only
     if family.video:
         for frames in (1, 3, 5):
             yield f"video of {frames} temporal patch{'' if frames == 1 else 'es'}", [Item(2, 3, frames)]
@@ -78,7 +78,10 @@ def parity(
     batch = to_device(family.batch(items, SEED + context.replica(layout)), context.device)
     steps = []
     for flag in (False, True):
-        model = context.model(family, layout, flag=flag)
+        odd = any(item.odd for item in items)
+        model = context.model(family, layout, flag=flag or odd)
+        if odd and not flag:
+            family.replicate(model)
         _freeze(family, model, freeze)
         if recompute == "tower":
             family.checkpoint_tower(model)

@@ -121,6 +121,10 @@ class Family(ABC):
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Patches in one call of the tower."""
 
+    def replicate(self, model: nn.Module) -> None:
+        """Undo the sharding of a model whose flag is on, where the flag also changes what is encoded (odd grids)."""
+        raise NotImplementedError(f"{self.name} encodes the same with and without the flag; {type(model).__name__}")
+
     def checkpoint_tower(self, model: nn.Module) -> None:
         """Turn the tower's own activation checkpointing on."""
         self.tower(model).gradient_checkpointing_enable()  # type: ignore[operator]

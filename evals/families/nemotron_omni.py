@@ -12,7 +12,7 @@ from torch import nn
 from ..harness import Harness, Skip
 from .base import IMAGE_ID, VOCAB, Batch, Family, Item, Layout, PointwiseLM, pixels, sequence
 
-PATCH = 4
+PATCH = 32  # the tower always makes position embeddings for 2048 x 2048 pixels
 FEATURES = 3 * PATCH * PATCH
 
 
@@ -92,6 +92,11 @@ class NemotronOmni(Family):
         if item.frames == 0:
             return 1
         return item.frames * self.tubelet - (self.tubelet - 1 if item.frames > 1 else 0)
+
+    def replicate(self, model: nn.Module) -> None:
+        if not hasattr(model, "_encode_images_over_cp"):
+            raise Skip("this form of the patch cannot encode odd grids on every rank, for comparison")
+        model._encode_images_over_cp = model._encode_images
 
     def tower(self, model: nn.Module) -> nn.Module:
         return model.vision_model  # type: ignore[return-value]
