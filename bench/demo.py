@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-STEPS: list[tuple[str, str, float]] = []
+STEPS: list[tuple[str, float]] = []
 
 
 def digest(tree: Path) -> str:
@@ -26,19 +26,32 @@ def digest(tree: Path) -> str:
     return total.hexdigest()
 
 
-def skillgen(*arguments: str, note: str = "", quiet: bool = False) -> dict[str, Any]:
-    """Run one command as a user would, show it and what it says; its JSON object where `quiet`."""
-    command = [sys.executable, "-m", "skillgen", *arguments]
+def skillgen(*arguments: str) -> None:
+    """Run one command as a user would, and show what it says."""
     print(f"\n$ skillgen {' '.join(arguments)}", flush=True)
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=quiet, text=True)
-    seconds = time.perf_counter() - start
+    done = subprocess.run([sys.executable, "-m", "skillgen", *arguments])
+    STEPS.append((arguments[0], time.perf_counter() - start))
     if done.returncode:
-        sys.exit(
-            f"demo: `skillgen {arguments[0]}` ended with {done.returncode}\n{done.stdout or ''}{done.stderr or ''}"
-        )
-    STEPS.append((arguments[0], note, seconds))
-    return json.loads(done.stdout) if quiet else {}
+        sys.exit(f"demo: `skillgen {arguments[0]}` ended with {done.returncode}")
+
+
+def findings(report: Path) -> Iterator[str]:
+    """What the eval's record says of agreement and cost, one line each."""
+    record = json.loads((report / "report.json").read_text())
+    yield record["verdict"]
+    worst: dict[str, float] = {}
+    for row in record["rows"]:
+        if row["kind"] == "parity" and "bf16" not in row["name"]:
+            for name in ("features", "parameter gradients", "input gradients"):
+                worst[name] = max(worst.get(name, 0.0), row.get("checks", {}).get(name, [0.0])[0])
+    yield "largest relative difference in fp32: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
+    for row in record["rows"]:
+        if row["kind"] == "cost" and row["status"] == "passed":
+            for name in ("patches", "activation bytes", "step ms"):
+                both = [max(row["numbers"][f"{name}, {arm}"]) for arm in ("replicated", "sharded")]
+                ratio = both[0] / both[1]
+                yield f"{name}, busiest rank: {both[0]:,.0f} replicated, {both[1]:,.0f} sharded ({ratio:.2f}x)"
 
 
 def main() -> None:
@@ -71,13 +84,12 @@ def main() -> None:
         sys.exit("demo: the tree is not what it was before apply")
 
     print("\nSummary")
-    for name, _, seconds in STEPS:
+    for name, seconds in STEPS:
         print(f"  {name:<8} {seconds:6.2f} s")
-    print(f"  reverted: all files of {tree.name} are byte for byte what they were (sha256 {before[:16]})")
-    print(f"  the plan: {args.work / 'plan.patch'}")
-    print(f"  the report: {args.report}")
-    for page in sorted(args.report.rglob("*.md"))[:1]:
-        print(f"  read it: {page}")
+    for line in findings(args.report):
+        print(f"  {line}")
+    print(f"  reverted: every file of {tree.name} is byte for byte what it was (sha256 {before[:16]})")
+    print(f"  the plan: {args.work / 'plan.patch'}; the report: {args.report / 'report.md'}")
 
 
 if __name__ == "__main__":
