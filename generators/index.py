@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from skillgen.errors import IO as IO_EXIT
 from skillgen.errors import SkillgenError
@@ -106,8 +106,8 @@ class Client:
         self._passwords: dict[str, tuple[str, str]] = {}
         self._contexts: dict[bool, ssl.SSLContext] = {}
 
-    def open(self, url: str, *, accept: str = "*/*", tries: int = 3) -> IO[bytes]:
-        """Open `url` for reading; OSError when it cannot be had."""
+    def open(self, url: str, *, accept: str = "*/*", tries: int = 3) -> Any:
+        """The response to a request for `url`; OSError when it cannot be had."""
         parts = urllib.parse.urlsplit(url)
         if parts.username:
             secret = (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))

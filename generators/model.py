@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Change:
-    """One file before and after, as bytes; None where the file does not exist. `path` is posix, relative to the root."""
+    """One file before and after, as bytes; None where there is no file. `path` is posix, relative to the root."""
 
     path: str
     before: bytes | None
@@ -69,7 +69,7 @@ class AddImport(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class AddField(Edit):
-    """Add dataclass field lines (comment lines allowed) to class `cls`, after field `after`, else after its last field."""
+    """Add dataclass field lines (comments allowed) to class `cls`, after field `after`, else after its last field."""
 
     cls: str
     code: str
@@ -87,7 +87,7 @@ class AddParameter(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class PassKeyword(Edit):
-    """Add keyword `code` ("name=value") to the one call of `call` (dotted name) in `function`, after keyword `after`."""
+    """Add keyword `code` ("name=value") to the one call of `call` (dotted) in `function`, after keyword `after`."""
 
     function: str
     call: str

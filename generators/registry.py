@@ -44,5 +44,5 @@ def load(name: str) -> Technique:
             hint=f"one of: {', '.join(known)}",
             exit_code=USAGE,
         )
-    module: Technique = importlib.import_module(f"skillgen.techniques.{name.replace('-', '_')}")  # type: ignore[assignment]
+    module: Technique = importlib.import_module(f"skillgen.techniques.{name.replace('-', '_')}")
     return module

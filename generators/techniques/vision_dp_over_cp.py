@@ -11,7 +11,6 @@ from skillgen import vision_sites
 from skillgen.errors import SkillgenError
 from skillgen.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
 
-
 if TYPE_CHECKING:
     from skillgen.adapters.base import Site
     from skillgen.target import Target
@@ -55,7 +54,9 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     if splitter == "mcore":
         edits.append(AddImport(path=site.model_path, module=MCORE_HELPERS[0], names=MCORE_HELPERS[1]))
     else:
-        edits.append(AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",)))
+        edits.append(
+            AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",))
+        )
         edits += _runtime(site)
     notes = () if site.tests_root else ("no-test-tree",)
     return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes, site.adapter.verified)
@@ -121,7 +122,9 @@ def _docs(site: Site) -> list[Edit]:
         lines = page.read_text(encoding="utf-8").splitlines()
         edits.append(
             AddText(
-                path=page.relative_to(root).as_posix(), text=text, before="## Examples" if "## Examples" in lines else None
+                path=page.relative_to(root).as_posix(),
+                text=text,
+                before="## Examples" if "## Examples" in lines else None,
             )
         )
     return edits
