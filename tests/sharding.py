@@ -1,9 +1,10 @@
-"""Checks of the sharding runtime that run on every rank of a forked group; plain functions, shared with the mutants."""
+"""Checks of the sharding runtime that run on every rank of a group; plain functions, shared with the mutants."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,12 +14,11 @@ import torch.distributed.tensor
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
+from toys import PATCH, GridToy, ImageToy, PackedToy, Toy, grid_batch, image_batch, packed_batch, packed_params
 
 from skillgen.runtime import api
 from skillgen.runtime.forms import PackedPatches
-
-from toys import PATCH, GridToy, ImageToy, PackedToy, Toy, grid_batch, image_batch, packed_batch
-
+from skillgen.runtime.plan import make_plan
 
 Case = Callable[[], tuple[Toy, Any, dict[str, Any]]]
 
@@ -39,7 +39,7 @@ def packed(*items: tuple[int, int, int], padded: bool = False, tubelet: int = 2,
     return lambda: (PackedToy(tubelet=tubelet, **options), form, packed_batch(*items, padded=padded))
 
 
-def static(count: int, height: int, width: int, *, empty_sizes: bool = False) -> Case:
+def static(count: int, height: int, width: int) -> Case:
     """Images of one size without sizes, in the form PackedPatches."""
 
     def make() -> tuple[Toy, Any, dict[str, Any]]:
@@ -52,9 +52,7 @@ def static(count: int, height: int, width: int, *, empty_sizes: bool = False) ->
 def shard(toy: Toy, form: Any, group: dist.ProcessGroup | None = None, **options: Any) -> Callable[..., Any]:
     """The toy's encode, sharded over all ranks or over `group`."""
     group = dist.group.WORLD if group is None else group
-    return api.shard_over_cp(
-        toy.encode, form, group=group, cp_size=group.size(), modules=[toy], alpha=16, **options
-    )
+    return api.shard_over_cp(toy.encode, form, group=group, cp_size=group.size(), modules=[toy], alpha=16, **options)
 
 
 def levels_of(output: Any) -> list[Tensor]:
@@ -107,7 +105,9 @@ def check_parity(
     else:
         names = list(batch)
         output = checkpoint(
-            lambda *values: tuple(levels_of(run(**dict(zip(names, values))))), *batch.values(), use_reentrant=checkpointed
+            lambda *values: tuple(levels_of(run(**dict(zip(names, values, strict=True))))),
+            *batch.values(),
+            use_reentrant=checkpointed,
         )
     assert checkpointed is not None or type(output) is type(expected)
     for ours, theirs in zip(levels_of(output), levels_of(expected), strict=True):
@@ -152,6 +152,47 @@ def check_shared_buffer(rank: int) -> None:
     weights = torch.randn_like(rows)
     ((rows + sibling) * weights).sum().backward()
     torch.testing.assert_close(leaf.grad, weights, rtol=0, atol=0)
+
+
+def tubelets(counts: Sequence[int], frames: Sequence[int], tubelet: int) -> list[tuple[str, tuple[int, ...]]]:
+    """What an encoder makes of frames: images where a count is one, else tubelets with the last frame repeated."""
+    made: list[tuple[str, tuple[int, ...]]] = []
+    for first, count in zip([0, *accumulate(counts)], counts, strict=False):
+        item = list(frames[first : first + count])
+        if count == 1:
+            made.append(("image", (item[0],)))
+            continue
+        item += [item[-1]] * (-count % tubelet)
+        made += [("video", tuple(item[at : at + tubelet])) for at in range(0, len(item), tubelet)]
+    return made
+
+
+def check_tubelets(counts: Sequence[int], tubelet: int, ranks: int, method: str = "balanced") -> None:
+    """All ranks together see exactly the tubelets of the batch, each in the right embedder, and no rank is empty."""
+    form = PackedPatches(patch_size=1, tubelet=tubelet)
+    total = sum(counts)
+    batch = {
+        "images": torch.arange(1, total + 1).repeat_interleave(4).view(1, -1, 1),  # frame i is four patches of value i
+        "imgs_sizes": torch.tensor([[2, 2]] * total),
+        "num_frames": torch.tensor(counts),
+        "vision_packed_seq_params": packed_params([4] * total),
+    }
+    units = form.units(batch)
+    plan = make_plan(units.runs, ranks, alpha=8, method=method)
+    found = {}
+    for share in plan.shares:
+        fill = api.placeholders(units, share)
+        taken = form.take(batch, share, fill)
+        patches = (taken["imgs_sizes"].prod(1)).tolist()
+        frames = [int(frame[0, 0]) for frame in taken["images"][0].split(patches)]
+        made = tubelets(taken["num_frames"].tolist(), frames, tubelet)
+        assert made, "a rank is empty"
+        assert {kind for kind, _ in made} == set(units.kinds)
+        assert taken["vision_packed_seq_params"].cu_seqlens_q.diff().tolist() == patches
+        own = [(s.run, s.start + place) for s in share for place in range(s.count)]
+        assert all(set(frames) == {0} for _, frames in made[len(own) :]), "a real frame is taken for a placeholder"
+        found.update(zip(own, made, strict=False))
+    assert [found[place] for place in sorted(found)] == tubelets(counts, range(1, total + 1), tubelet)
 
 
 def strided_group() -> dist.ProcessGroup:

@@ -1,4 +1,4 @@
-"""Small vision encoders, one per form, whose patches see each other within a unit and nowhere else, and batches for them."""
+"""Small vision encoders, one per form, whose patches see each other within a unit only, and batches for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from skillgen.runtime.forms import GridRows, ImageBatch, PackedPatches
-
+from skillgen.runtime.forms import GridRows, ImageBatch
 
 PATCH, MERGE, CHANNELS, HIDDEN, OUT = 2, 2, 3, 8, 6
 FEATURES = CHANNELS * PATCH * PATCH
@@ -60,7 +59,9 @@ class Toy(nn.Module):
         torch.manual_seed(7)
         self.container, self.squeeze, self.poison, self.recompute = container, squeeze, poison, recompute
         self.tubelet = tubelet
-        self.embed = nn.ModuleDict({"image": nn.Linear(FEATURES, HIDDEN), "video": nn.Linear(tubelet * FEATURES, HIDDEN)})
+        self.embed = nn.ModuleDict(
+            {"image": nn.Linear(FEATURES, HIDDEN), "video": nn.Linear(tubelet * FEATURES, HIDDEN)}
+        )
         self.mix = nn.Linear(HIDDEN, HIDDEN)
         self.projector = nn.Linear(HIDDEN, OUT)
         self.deep = nn.ModuleList(nn.Linear(HIDDEN, width) for width in deepstack)
@@ -139,7 +140,7 @@ class GridToy(Toy):
 
 
 class PackedToy(Toy):
-    """Packed patches or padded images with sizes, bounds and frame counts; images and videos have separate embedders."""
+    """Packed patches or padded images with sizes, bounds and frame counts; images and videos are embedded apart."""
 
     def encode(
         self,
@@ -175,7 +176,10 @@ class PackedToy(Toy):
         short = -len(frames) % self.tubelet
         tubelets = torch.cat([frames, frames[-1:].expand(short, -1, -1)]).split(self.tubelet)
         return torch.cat(
-            [self.rows(t.transpose(0, 1).flatten(1), lambda x: merge_grid(x.view(*grid, -1)), "video") for t in tubelets]
+            [
+                self.rows(t.transpose(0, 1).flatten(1), lambda x: merge_grid(x.view(*grid, -1)), "video")
+                for t in tubelets
+            ]
         )
 
 
@@ -196,7 +200,7 @@ def image_batch(*grids: tuple[int, int], sizes: bool = True) -> dict[str, Any]:
     sides = [(h * PATCH, w * PATCH) for h, w in grids]
     height, width = max(h for h, _ in sides), max(w for _, w in sides)
     pixels = torch.zeros(len(grids), CHANNELS, height, width, dtype=torch.float64)
-    for image, (h, w) in zip(pixels, sides):
+    for image, (h, w) in zip(pixels, sides, strict=True):
         image[:, :h, :w] = torch.randn(CHANNELS, h, w, generator=generator, dtype=torch.float64)
     return {"pixel_values": pixels, "image_sizes": torch.tensor(sides) if sizes else None}
 

@@ -8,18 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sharding
 import torch
 import torch.distributed as dist
+from distributed import RankError, run_ranks
+from sharding import Collectives, grid, images, packed
 from torch import Tensor, nn
+from toys import Toy, grid_batch, image_batch, language_model, packed_batch
 
 from skillgen.runtime import agree, api
 from skillgen.runtime.agree import VisionShardingError
-
-import sharding
-from distributed import RankError, run_ranks
-from sharding import Collectives, grid, images, packed
-from toys import Toy, grid_batch, image_batch, language_model, packed_batch
-
 
 SOON = 5.0  # seconds
 
@@ -63,9 +61,9 @@ FAULTS = {
     "raises": (out_of_memory, "the encoder failed on rank 1: OutOfMemoryError: tried to allocate 20 GiB"),
     "a row too few": (
         lambda rows: rows[1:],
-        r"the encoder failed on rank 1: ValueError: the encoder returned \d+ rows for a share that has \d+ by the plan",
+        r"failed on rank 1: ValueError: the encoder returned \d+ rows for a share that has \d+ by the plan",
     ),
-    "a row too many": (lambda rows: torch.cat([rows, rows[:1]]), r"failed on rank 1: ValueError: the encoder returned"),
+    "a row too many": (lambda rows: torch.cat([rows, rows[:1]]), "failed on rank 1: ValueError: the encoder"),
     "another type": (
         lambda rows: {"rows": rows},
         "failed on rank 1: TypeError: cannot gather an encoder output of type dict",
@@ -101,12 +99,12 @@ def test_all_failing_ranks_are_named() -> None:
         assert text.count("ZeroDivisionError") == 2 and "rank 0:" in text and "rank 1:" in text
 
 
-NOTHING = {"pixel_values": torch.empty(0, 12, dtype=torch.float64), "image_grid_thw": torch.empty(0, 3, dtype=torch.int64)}
+NOTHING = {"pixel_values": torch.empty(0, 12), "image_grid_thw": torch.empty(0, 3, dtype=torch.int64)}
 BATCHES: dict[str, tuple[Callable[[], tuple[Toy, Any, Any]], dict[str, Any], str]] = {
     "sizes": (grid((1, 4, 4), (1, 2, 4)), grid_batch((1, 4, 4), (1, 4, 4)), "different batches"),
     "order": (grid((1, 4, 4), (1, 2, 4)), grid_batch((1, 2, 4), (1, 4, 4)), "different batches"),
     "one more": (grid((1, 4, 4), (1, 2, 4)), grid_batch((1, 4, 4), (1, 2, 4), (1, 2, 2)), "different batches"),
-    "none": (grid((1, 4, 4), (1, 2, 4)), NOTHING, "different batches on rank 0: 2 units, 6 rows.*rank 1: 0 units, 0 rows"),
+    "none": (grid((1, 4, 4), (1, 2, 4)), NOTHING, "on rank 0: 2 units, 6 rows.*rank 1: 0 units"),
     "kinds": (packed((2, 4, 4), (1, 4, 4)), packed_batch((1, 4, 4), (2, 4, 4)), "different batches"),
     "frame counts that do not fit": (
         packed((2, 4, 4), (1, 4, 4)),
@@ -157,7 +155,7 @@ def test_agreement_off_raises_on_the_failing_rank_alone() -> None:
             toy.encode = lambda pixel_values, image_sizes: 1 // 0
         sharding.shard(toy, form, agreement="off")(**batch)
 
-    with pytest.raises(RankError, match="(?s)rank 1: .*ZeroDivisionError") as raised:
+    with pytest.raises(RankError, match=r"(?s)rank 1: .*ZeroDivisionError") as raised:
         run_ranks(2, on_rank, timeout=5)
     assert "VisionShardingError" not in str(raised.value)
 
@@ -182,7 +180,9 @@ def test_a_group_of_the_wrong_size_is_refused() -> None:
 
 
 def test_a_missing_group_is_refused() -> None:
-    with pytest.raises(ValueError, match="^vision_dp_over_cp does not match its process group: config=2, group=None$"):
+    with pytest.raises(
+        ValueError, match=r"^vision_dp_over_cp does not match its process group: config=2, group=None$"
+    ):
         check_locally(0, None, 2)
 
 

@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sharding
 import torch
 import torch.distributed as dist
+from distributed import run_ranks
+from sharding import Case, check_idle_gradients, check_parity, grid, images, packed, static
 from torch import Tensor
+from toys import GridToy, Output, Toy, grid_batch
 
 from skillgen.runtime import api
 from skillgen.runtime.forms import Units
 from skillgen.runtime.plan import Run, Segment
-
-import sharding
-from distributed import run_ranks
-from sharding import Case, check_idle_gradients, check_parity, grid, images, packed, static
-from toys import GridToy, Output, Toy, grid_batch
-
 
 CASES: dict[str, Case] = {
     "one image": images((4, 4)),
@@ -64,11 +62,14 @@ def frozen(toy: Toy, pixels: Tensor) -> None:
 
 
 MODES: dict[str, Callable[[Toy, Tensor], None]] = {
-    function.__name__: function for function in (frozen, first_layers_frozen, projector_only, input_only, all_and_input)
+    function.__name__: function
+    for function in (frozen, first_layers_frozen, projector_only, input_only, all_and_input)
 }
 
 
-@pytest.mark.parametrize("world, methods", [(2, ("balanced", "contiguous", "count")), (3, ("balanced",)), (4, ("count",))])
+@pytest.mark.parametrize(
+    "world, methods", [(2, ("balanced", "contiguous", "count")), (3, ("balanced",)), (4, ("count",))]
+)
 def test_parity(world: int, methods: tuple[str, ...]) -> None:
     def on_rank(rank: int) -> None:
         for name, case in CASES.items():
@@ -165,7 +166,11 @@ def test_placeholder_rows_never_leave_their_rank() -> None:
     """Their rows are NaN: one of them in features or gradients would show."""
 
     def on_rank(rank: int) -> None:
-        for case in (images((4, 4), poison=True), grid((1, 2, 2), (1, 4, 4), poison=True), packed((3, 4, 4), poison=True)):
+        for case in (
+            images((4, 4), poison=True),
+            grid((1, 2, 2), (1, 4, 4), poison=True),
+            packed((3, 4, 4), poison=True),
+        ):
             check_parity(rank, case)
         check_parity(rank, packed((3, 4, 4), (1, 2, 2), poison=True))
         check_parity(rank, grid((1, 2, 2), poison=True, container="deepstack", deepstack=(3,)))

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from skillgen.runtime import api
-from skillgen.runtime.forms import GridRows, ImageBatch, PackedPatches
-from skillgen.runtime.plan import Plan, Run, Segment, make_plan
-
+from sharding import check_tubelets
 from toys import (
     GridToy,
     ImageToy,
@@ -25,6 +20,9 @@ from toys import (
     packed_batch,
     packed_params,
 )
+
+from skillgen.runtime.forms import GridRows, ImageBatch, PackedPatches
+from skillgen.runtime.plan import Plan, Run, Segment, make_plan
 
 
 def any_plan(draw: Any, runs: Sequence[Run]) -> Plan:
@@ -77,8 +75,12 @@ def test_images_of_all_shares_are_the_batch(data: Any, grids: Any, sized: bool) 
         taken = form.take(batch, share, [] if share else ["image"])
         for place, (run, _, _) in enumerate(share):
             height, width = taken["image_sizes"][place].tolist() if sized else taken["pixel_values"].shape[-2:]
-            assert (height, width) == tuple(batch["image_sizes"][run].tolist() if sized else batch["pixel_values"].shape[-2:])
-            assert torch.equal(taken["pixel_values"][place, :, :height, :width], batch["pixel_values"][run, :, :height, :width])
+            assert (height, width) == tuple(
+                batch["image_sizes"][run].tolist() if sized else batch["pixel_values"].shape[-2:]
+            )
+            assert torch.equal(
+                taken["pixel_values"][place, :, :height, :width], batch["pixel_values"][run, :, :height, :width]
+            )
         if sized and share:
             assert taken["pixel_values"].shape[-2:] == tuple(taken["image_sizes"].max(0).values.tolist())
 
@@ -91,47 +93,6 @@ def test_packed_patches_of_all_shares_are_the_batch(data: Any, items: Any) -> No
     plan = any_plan(data.draw, units.runs)
     joined = cut_and_joined(form, batch, plan, lambda s: s.count * units.runs[s.run].patches)
     assert torch.equal(joined, batch["images"])
-
-
-def tubelets(counts: Sequence[int], frames: Sequence[int], tubelet: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What an encoder makes of frames: images where a count is one, else tubelets with the last frame repeated."""
-    made: list[tuple[str, tuple[int, ...]]] = []
-    for first, count in zip([0, *accumulate(counts)], counts):
-        item = list(frames[first : first + count])
-        if count == 1:
-            made.append(("image", (item[0],)))
-            continue
-        item += [item[-1]] * (-count % tubelet)
-        made += [("video", tuple(item[at : at + tubelet])) for at in range(0, len(item), tubelet)]
-    return made
-
-
-def check_tubelets(counts: Sequence[int], tubelet: int, ranks: int, method: str = "balanced") -> None:
-    """All ranks together see exactly the tubelets of the batch, each in the right embedder, and no rank sees nothing."""
-    form = PackedPatches(patch_size=1, tubelet=tubelet)
-    total = sum(counts)
-    batch = {
-        "images": torch.arange(1, total + 1).repeat_interleave(4).view(1, -1, 1),  # frame i is four patches of value i
-        "imgs_sizes": torch.tensor([[2, 2]] * total),
-        "num_frames": torch.tensor(counts),
-        "vision_packed_seq_params": packed_params([4] * total),
-    }
-    units = form.units(batch)
-    plan = make_plan(units.runs, ranks, alpha=8, method=method)
-    found = {}
-    for share in plan.shares:
-        fill = api.placeholders(units, share)
-        taken = form.take(batch, share, fill)
-        patches = (taken["imgs_sizes"].prod(1)).tolist()
-        frames = [int(frame[0, 0]) for frame in taken["images"][0].split(patches)]
-        made = tubelets(taken["num_frames"].tolist(), frames, tubelet)
-        assert made, "a rank is empty"
-        assert {kind for kind, _ in made} == set(units.kinds)
-        assert taken["vision_packed_seq_params"].cu_seqlens_q.diff().tolist() == patches
-        own = [(s.run, s.start + place) for s in share for place in range(s.count)]
-        assert all(set(frames) == {0} for _, frames in made[len(own) :]), "a real frame is taken for a placeholder"
-        found.update(zip(own, made))
-    assert [found[place] for place in sorted(found)] == tubelets(counts, range(1, total + 1), tubelet)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -161,7 +122,11 @@ def test_remainder_is_not_heaped_on_one_rank(units: int, ranks: int) -> None:
 def other_params() -> PackedSeqParams:
     bounds = torch.tensor([0, 4, 10, 16], dtype=torch.int32)
     return packed_params(
-        [4, 6, 6], cu_seqlens_q_padded=bounds + 0, cu_seqlens_kv_padded=bounds + 0, total_tokens=16, tokens_per_sample=3
+        [4, 6, 6],
+        cu_seqlens_q_padded=bounds + 0,
+        cu_seqlens_kv_padded=bounds + 0,
+        total_tokens=16,
+        tokens_per_sample=3,
     )
 
 
@@ -223,7 +188,7 @@ def test_a_placeholder_is_legal_and_has_the_rows_foretold(form: Any, batch: dict
     for kind in set(units.kinds):
         taken = form.units(form.take(batch, [], [kind]))
         assert set(taken.kinds) == {kind}
-        assert sum(run.count * rows for run, rows in zip(taken.runs, taken.rows)) == units.blank_rows >= 2
+        assert sum(run.count * rows for run, rows in zip(taken.runs, taken.rows, strict=True)) == units.blank_rows >= 2
 
 
 ZERO = {
@@ -242,7 +207,10 @@ def test_a_batch_without_images_has_no_units(form: Any, batch: dict[str, Any]) -
 @pytest.mark.parametrize(
     "batch, message",
     [
-        ({**packed_batch((1, 2, 2), (2, 2, 2)), "num_frames": torch.tensor([1, 1])}, r"num_frames must account.*\[1, 1\] for 3"),
+        (
+            {**packed_batch((1, 2, 2), (2, 2, 2)), "num_frames": torch.tensor([1, 1])},
+            r"num_frames must account.*\[1, 1\] for 3",
+        ),
         ({**packed_batch((1, 2, 2), (1, 2, 4)), "num_frames": torch.tensor([2])}, "must share one size"),
     ],
 )

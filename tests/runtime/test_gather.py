@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import sharding
 import torch
 import torch.distributed as dist
+from distributed import run_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
+from sharding import Collectives, grid, images, packed
 from torch.utils.checkpoint import checkpoint
 
 from skillgen.runtime import gather
 from skillgen.runtime.plan import Plan, Segment, make_plan
-
-import sharding
-from distributed import run_ranks
-from sharding import Collectives, grid, images, packed
 
 
 @st.composite
@@ -39,7 +37,9 @@ def plans(draw: Any) -> tuple[Plan, list[int]]:
 def test_rows_laid_out_and_restored(drawn: tuple[Plan, list[int]]) -> None:
     plan, rows = drawn
     layout = gather.row_layout(plan, rows)
-    names = {(s.run, s.start): torch.full((rows[s.run], 2), 100.0 * s.run + s.start) for share in plan.shares for s in share}
+    names = {
+        (s.run, s.start): torch.full((rows[s.run], 2), 100.0 * s.run + s.start) for share in plan.shares for s in share
+    }
     original = torch.cat([names[unit] for unit in sorted(names)])
     by_rank = [[names[s.run, s.start] for s in share] for share in plan.shares]
     assert layout.rank_rows == [sum(map(len, pieces)) for pieces in by_rank]
@@ -117,7 +117,10 @@ def test_collectives_of_a_sharded_call() -> None:
 
     def on_rank(rank: int) -> None:
         for agreement, extra in (("strict", [("allgather_", 16)]), ("off", [])):
-            for case in (grid((1, 4, 4), (3, 2, 4), container="deepstack", deepstack=(4, 2)), packed((3, 4, 4), (1, 3, 5))):
+            for case in (
+                grid((1, 4, 4), (3, 2, 4), container="deepstack", deepstack=(4, 2)),
+                packed((3, 4, 4), (1, 3, 5)),
+            ):
                 toy, form, batch = case()
                 with Collectives() as seen:
                     output = sharding.shard(toy, form, agreement=agreement)(**batch)
@@ -184,7 +187,7 @@ def test_half_precision_is_as_near_to_fp32_as_the_replicated_encoder(dtype: torc
     def on_rank(rank: int) -> None:
         reference = parameter_gradients(rank, torch.float32, False)
         plain, ours = parameter_gradients(rank, dtype, False), parameter_gradients(rank, dtype, True)
-        for exact, replicated, gathered in zip(reference, plain, ours):
+        for exact, replicated, gathered in zip(reference, plain, ours, strict=True):
             assert (gathered - exact).abs().max() <= 2 * (replicated - exact).abs().max() + 1e-6
 
     run_ranks(4, on_rank)
