@@ -61,7 +61,7 @@ class AddFile(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class AddImport(Edit):
-    """`from module import names` at its sorted place in the first-party section, merged into an existing import."""
+    """`from module import names` at its sorted place in its section, merged into an existing import."""
 
     module: str
     names: tuple[str, ...]

@@ -39,8 +39,7 @@ def _one(change: Change) -> Iterator[str]:
         yield "deleted file mode 100644\n"
     if not (change.before or change.after):
         yield "index e69de29..0000000\n" if change.after is None else "index 0000000..e69de29\n"
-    tab = "\t" if " " in change.path else ""
-    old = "/dev/null" if change.before is None else f"a/{change.path}{tab}"
-    new = "/dev/null" if change.after is None else f"b/{change.path}{tab}"
+    old = "/dev/null" if change.before is None else f"a/{change.path}"
+    new = "/dev/null" if change.after is None else f"b/{change.path}"
     for line in difflib.unified_diff(_lines(change.before), _lines(change.after), old, new):
         yield line if line.endswith("\n") else f"{line}\n{_NO_END}"

@@ -110,7 +110,6 @@ def relayout(tree: Tree, scope: cst.CSTNode, pair: Brackets, changes: Sequence[S
 
 def _outermost(tree: Tree, scope: cst.CSTNode, pair: Brackets) -> Brackets:
     """The widest call around a pair of parentheses whose line breaks depend on the change."""
-    line = tree.line_start(pair.open)
     for place in places(scope):
         start, end = tree.span(place.node)
         if not start <= pair.open < end:
@@ -120,7 +119,7 @@ def _outermost(tree: Tree, scope: cst.CSTNode, pair: Brackets) -> Brackets:
             if not (other.open < pair.open and pair.close < other.close):
                 continue
             flat = not any(b"\n" in tree.data[first:last] for first, last in other.items)
-            if tree.line_start(other.open) == line or (flat and not _trailing_comma(tree, other)):
+            if flat and not _trailing_comma(tree, other):
                 pair = other
     return pair
 

@@ -208,16 +208,19 @@ def test_drift_of_a_function_defined_twice() -> None:
 
 def test_the_same_code_at_two_anchors() -> None:
     edits = [before("a = 1", "check()", "f"), before("b = 2", "check()", "f")]
-    check(
-        edits,
-        "def f():\n    a = 1\n    b = 2\n",
-        "def f():\n    check()\n    a = 1\n    check()\n    b = 2\n",
-    )
+    both = "def f():\n    check()\n    a = 1\n    check()\n    b = 2\n"
+    check(edits, "def f():\n    a = 1\n    b = 2\n", both)
+    check(edits, "def f():\n    check()\n    a = 1\n    b = 2\n", both)
 
 
 def test_an_edit_sees_those_before_it() -> None:
     edits = [after("a = 1", "b = 2", "f"), after("b = 2", "c = 3", "f"), after("a = 1", "z = 0", "f")]
     check(edits, "def f():\n    a = 1\n", "def f():\n    a = 1\n    z = 0\n    b = 2\n    c = 3\n")
+
+
+def test_insertions_at_one_place_come_one_after_the_other() -> None:
+    edits = [after("a = 1", code, "f") for code in ("m = 1", "b = 2", "z = 3")]
+    check(edits, "def f():\n    a = 1\n", "def f():\n    a = 1\n    z = 3\n    b = 2\n    m = 1\n")
 
 
 def test_code_that_is_no_statement_is_a_bug_of_the_adapter() -> None:
