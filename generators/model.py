@@ -69,7 +69,10 @@ class AddImport(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class AddField(Edit):
-    """Add dataclass field lines (comments allowed) to class `cls`, after field `after`, else after its last field."""
+    """Add dataclass field lines to class `cls`, after field `after`, else after its last field.
+
+    Code that begins with a comment line is set off by blank lines, as a group of its own.
+    """
 
     cls: str
     code: str
@@ -113,7 +116,9 @@ class InsertBefore(Edit):
     """Insert statements before the one statement of `function` that matches `anchor`.
 
     An anchor is either a statement's code ("self.x = x", compared as structure, formatting ignored) or
-    "call:dotted.name", the one statement that contains this call.
+    "call:dotted.name", the one statement that contains this call (by its origin: "call:torch.cat" also finds `cat`
+    imported from torch). Comments right above the anchor stay with it. Code has levels of four spaces; further line
+    breaks at its ends, beyond the one that a triple quote brings, are blank lines.
     """
 
     function: str
