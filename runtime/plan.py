@@ -72,8 +72,7 @@ def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Pl
     return _in_order(line, *_cut(line, ranks, method))
 
 
-_Held = dict[int, int]  # number of units per unit cost
-_Queues = dict[int, list[tuple[int, int]]]  # per unit cost, the ranks that take units, last first, and how many each
+_Table = dict[int, dict[int, int]]  # number of units per unit cost and rank
 
 
 class _Line(NamedTuple):
@@ -108,31 +107,22 @@ def _cut(line: _Line, ranks: int, method: str) -> tuple[list[int], list[int]]:
 
 
 def _in_order(line: _Line, numbers: list[int], loads: list[int]) -> Plan:
-    queue = [(rank, number) for rank, number in enumerate(numbers) if number]
-    return _deal(line, dict.fromkeys(line.costs, queue[::-1]), loads)
+    owners = {rank: numbers[rank] for rank in reversed(range(len(numbers))) if numbers[rank]}
+    return _deal(line, dict.fromkeys(line.costs, owners), loads)
 
 
-def _by_cost(line: _Line, held: list[_Held], loads: list[int]) -> Plan:
-    queues: _Queues = {cost: [] for cost in line.costs}
-    for rank in reversed(range(len(held))):
-        for cost, number in held[rank].items():
-            queues[cost].append((rank, number))
-    return _deal(line, queues, loads)
-
-
-def _deal(line: _Line, queues: _Queues, loads: list[int]) -> Plan:
-    """Hand out the runs in order to the ranks that queue for units of their cost."""
+def _deal(line: _Line, table: _Table, loads: list[int]) -> Plan:
+    """Hand out the runs in order to the owners of units of their cost, and use the table up."""
     shares: list[list[Segment]] = [[] for _ in loads]
     segment = partial(tuple.__new__, Segment)  # half the time of Segment()
-    for run, (cost, left) in enumerate(zip(line.costs, line.counts, strict=True)):
-        start, queue = 0, queues[cost]
+    for run, (cost, count) in enumerate(zip(line.costs, line.counts, strict=True)):
+        left, owners = count, table[cost]
         while left:
-            rank, number = queue.pop()
+            rank, number = owners.popitem()
             if number > left:
-                queue.append((rank, number - left))
+                owners[rank] = number - left
                 number = left
-            shares[rank].append(segment((run, start, number)))
-            start += number
+            shares[rank].append(segment((run, count - left, number)))
             left -= number
     return Plan(tuple(map(tuple, shares)), tuple(loads))
 
@@ -156,55 +146,59 @@ def _balanced(line: _Line, ranks: int) -> Plan:
         other = _improve(*_pack(sizes, ranks, least + least // part), goal)
         if all(other[1]):
             best = min(best, other, key=_peak)
-    return _in_order(line, *in_order) if _peak(in_order) <= _peak(best) else _by_cost(line, *best)
+    return _in_order(line, *in_order) if _peak(in_order) <= _peak(best) else _deal(line, *best)
 
 
-def _peak(found: tuple[Sequence[object], list[int]]) -> int:
+def _peak(found: tuple[object, list[int]]) -> int:
     return max(found[1])
 
 
-def _lower_bound(sizes: _Held, ranks: int, total: int) -> int:
+def _lower_bound(sizes: dict[int, int], ranks: int, total: int) -> int:
     """The mean, or the least k + 1 of the k * ranks + 1 largest units: some rank holds as many of these."""
     largest = list(islice((cost for cost, count in sizes.items() for _ in range(count)), 4 * ranks + 1))
     return max(-(-total // ranks), *(sum(largest[at - at // ranks : at + 1]) for at in range(0, len(largest), ranks)))
 
 
-def _pack(sizes: _Held, ranks: int, capacity: int) -> tuple[list[_Held], list[int]]:
+def _pack(sizes: dict[int, int], ranks: int, capacity: int) -> tuple[_Table, list[int]]:
     """Fill rank after rank up to capacity, largest units first; what is left goes to the least loaded, one by one."""
-    held: list[_Held] = [defaultdict(int) for _ in range(ranks)]
+    table: _Table = {cost: {} for cost in sizes}
     heap = []  # load * ranks + rank: an integer compares faster than a pair
-    left = dict(sizes)
-    for rank, mine in enumerate(held):
+    rest = dict(sizes)
+    for rank in range(ranks):
         room = capacity
-        for cost, count in left.items() if capacity else ():
+        for cost, count in rest.items() if capacity else ():
             if count and cost <= room:
-                mine[cost] = taken = min(count, room // cost)
-                left[cost] -= taken
-                room -= taken * cost
+                table[cost][rank] = number = min(count, room // cost)
+                rest[cost] -= number
+                room -= number * cost
         heap.append((capacity - room) * ranks + rank)
     heapify(heap)
-    for cost, count in left.items():
-        step = cost * ranks
+    for cost, count in rest.items():
+        owners, step = table[cost], cost * ranks
         if count > ranks:  # the same in bulk, up to the level that the lower ranks reach together
             heap.sort()
             below = ranks
             while (level := (sum(heap[:below]) + step * count) // below) < heap[below - 1]:
                 below -= 1
             for at, key in enumerate(heap[:below]):
-                if taken := (level - key) // step:
-                    held[key % ranks][cost] += taken
-                    heap[at] += taken * step
-                    count -= taken
+                if number := (level - key) // step:
+                    owners[key % ranks] = owners.get(key % ranks, 0) + number
+                    heap[at] += number * step
+                    count -= number
             heapify(heap)
-        for _ in range(count):
+        while count:
             key = heap[0]
-            held[key % ranks][cost] += 1
+            owners[key % ranks] = owners.get(key % ranks, 0) + 1
             heapreplace(heap, key + step)
-    return held, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
+            count -= 1
+    return table, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
 
 
-def _improve(held: list[_Held], loads: list[int], goal: int) -> tuple[list[_Held], list[int]]:
+def _improve(table: _Table, loads: list[int], goal: int) -> tuple[_Table, list[int]]:
     """Trade between the busiest rank and one of the least loaded until the goal is met or no trade helps."""
+    if max(loads) <= goal:
+        return table, loads
+    held = _transposed(table)
     for _ in range(32):
         top = max(loads)
         if top <= goal:
@@ -227,17 +221,24 @@ def _improve(held: list[_Held], loads: list[int], goal: int) -> tuple[list[_Held
         give, take = trade
         for source, target, bundle in ((busy, rank, gives[give]), (rank, busy, takes[take])):
             for cost in bundle:
-                held[target][cost] += 1
                 held[source][cost] -= 1
-                if not held[source][cost]:
-                    del held[source][cost]
+                held[target][cost] = held[target].get(cost, 0) + 1
         loads[busy] += take - give
         loads[rank] += give - take
-    return held, loads
+    return _transposed(held), loads
 
 
-def _bundles(mine: _Held) -> dict[int, tuple[int, ...]]:
+def _transposed(table: _Table) -> _Table:
+    turned: _Table = defaultdict(dict)
+    for outer, numbers in table.items():
+        for inner, number in numbers.items():
+            if number:
+                turned[inner][outer] = number
+    return turned
+
+
+def _bundles(mine: dict[int, int]) -> dict[int, tuple[int, ...]]:
     """What a rank can trade at once, by cost: nothing, one unit, or two of the few it holds."""
-    few = [cost for cost, count in mine.items() for _ in range(min(count, 2))]
+    few = [cost for cost, number in mine.items() for _ in range(min(number, 2))]
     pairs = {sum(pair): pair for pair in combinations(few, 2)} if len(few) <= 8 else {}
-    return {**pairs, **{cost: (cost,) for cost in mine}, 0: ()}
+    return {**pairs, **{cost: (cost,) for cost in few}, 0: ()}
