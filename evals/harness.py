@@ -11,6 +11,7 @@ import subprocess
 import sys
 import types
 import typing
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ def environment(harness: Harness | None, backend: str) -> dict[str, Any]:
     return record
 
 
+@lru_cache(maxsize=1)
 def target_record(harness: Harness) -> dict[str, Any]:
     """Path, version, commit (with a dirty mark) and runtime version of the target."""
     info = harness.load("package_info")

@@ -205,20 +205,19 @@ def _descendants(root: int) -> list[int]:
 
 
 def _collect(work: Path, ended: int | None, timeout: float, nproc: int) -> dict[str, Any]:
+    """What rank 0 wrote; with a failed row for the end, where the run did not come to its own."""
     result = work / "result.json"
-    if ended == 0 and result.is_file():
-        record: dict[str, Any] = json.loads(result.read_text())
+    record: dict[str, Any] = json.loads(result.read_text()) if result.is_file() else {"running": "start-up"}
+    if ended == 0 and record["running"] is None:
         return record
-    done = (work / "progress.jsonl").read_text().splitlines()
-    last = json.loads(done[-1]) if done else None
-    at = f"after {last['family']}/{last['kind']}/{last['name']}" if last else "before the first case"
     what = f"did not end within {timeout:g} s" if ended is None else f"ended with exit code {ended}"
-    raise SkillgenError(
-        "eval-timed-out" if ended is None else "eval-died",
-        f"the eval on {nproc} ranks {what}, {at}",
-        hint=_last_lines(work),
-        exit_code=EVAL_FAILED,
-    )
+    message = f"the {nproc} ranks {what}, during {record['running']}"
+    if "rows" not in record:
+        code = "eval-timed-out" if ended is None else "eval-died"
+        raise SkillgenError(code, message, hint=_last_lines(work), exit_code=EVAL_FAILED)
+    died = {"family": "all", "variant": "", "kind": "run", "name": record["running"], "status": "failed", "seconds": 0}
+    record["rows"].append(died | {"reason": message, "traceback": _last_lines(work)})
+    return record
 
 
 def _last_lines(work: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import cases_agreement, cases_cost, cases_parity, cases_training
+from . import cases_agreement, cases_cost, cases_mcore, cases_parity, cases_training
 from .context import Case, Context, Result
 from .families.base import Family, Item
 
@@ -16,6 +16,9 @@ def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[
     """The cases of one family, in the order of KINDS."""
     if family.name in CONTROLS:
         yield from control(context, family)
+        return
+    if family.splitter == "mcore":
+        yield from (case for case in cases_mcore.cases(context, family) if case.kind in kinds)
         return
     suites = {
         "parity": cases_parity.cases,

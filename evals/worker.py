@@ -27,17 +27,15 @@ def main(spec_path: str) -> None:
         torch.set_num_threads(1)
     dist.init_process_group(spec["backend"], timeout=timedelta(seconds=spec["limit"] + 60))
     try:
-        record = run(spec)
-        if dist.get_rank() == 0:
-            Path(spec["result"]).write_text(json.dumps(record))
+        run(spec)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if sys.exc_info()[0] is None else _say_why())  # a group's teardown may wait for failed peers
 
 
-def run(spec: dict[str, Any]) -> dict[str, Any]:
-    """The rows of all families and the record of the environment."""
+def run(spec: dict[str, Any]) -> None:
+    """Run all families; rank 0 keeps the record on disk up to date, for the case that a rank dies."""
     import torch.distributed as dist
 
     from skillgen.evals import families, mutations
@@ -50,11 +48,17 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     context = Context(harness, spec)
     rows: list[dict[str, Any]] = []
 
-    def note(row: dict[str, Any]) -> None:
-        rows.append(row)
+    def keep(running: str | None, row: dict[str, Any] | None = None) -> None:
+        rows.extend([row] if row else [])
         if dist.get_rank() == 0:
-            with open(spec["progress"], "a") as progress:
-                progress.write(json.dumps(row) + "\n")
+            record = {"rows": rows, "kinds": list(kinds), "running": running, "stand_ins": harness.stand_ins}
+            record["environment"] = environment(harness, spec["backend"])
+            partial = Path(spec["result"] + ".partial")
+            partial.write_text(json.dumps(record))
+            partial.replace(spec["result"])
+            if row:
+                with open(spec["progress"], "a") as progress:
+                    progress.write(json.dumps(row) + "\n")
 
     mutated = False
     for name in spec["families"]:
@@ -67,19 +71,13 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
                     mutations.apply(spec["mutate"], context)
                     mutated = True
             except Skip as skip:
-                note(
-                    where
-                    | {"kind": "all", "name": "all cases", "status": "skipped", "reason": str(skip), "seconds": 0}
-                )
+                skipped = {"kind": "all", "name": "all cases", "status": "skipped", "reason": str(skip), "seconds": 0}
+                keep(name, where | skipped)
                 break
             for case in suite.cases(context, family, kinds):
-                note(where | context.run(case))
-    return {
-        "rows": rows,
-        "kinds": list(kinds),
-        "stand_ins": harness.stand_ins,
-        "environment": environment(harness, spec["backend"]),
-    }
+                keep(f"{name}, {case.kind}: {case.name}")
+                keep(name, where | context.run(case))
+    keep(None)
 
 
 def _say_why() -> int:

@@ -88,6 +88,7 @@ class Family(ABC):
     hidden: ClassVar[int] = 64  # of the language model
     odd_grids: ClassVar[bool] = False
     labels_sliced_by_model: ClassVar[bool] = True
+    splitter: str = "balanced"
     variants: ClassVar[tuple[str, ...]] = ("",)
 
     def __init__(self, harness: Harness, variant: str = "") -> None:

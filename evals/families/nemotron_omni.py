@@ -30,6 +30,8 @@ class NemotronOmni(Family):
             raise Skip(
                 "this release's Nemotron Omni encodes images inside megatron-core; the canonical model is on main"
             )
+        if hasattr(self.code, "split_to_context_parallel_ranks_dynamic_res"):
+            self.splitter = "mcore"
         self.tubelet = 1 if variant == "frames alone" else 2
         harness.stands_in("nemotron_omni: core attention of the local layer spec runs SDPA per cu_seqlens segment")
 
