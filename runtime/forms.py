@@ -199,7 +199,7 @@ def _blank_rows(given: Tensor | Sequence[Any] | None, rows: Sequence[int]) -> in
 
 def _sizes(pixels: Tensor, given: Tensor | Sequence[Any] | None) -> list[Size]:
     """Sizes as host integers; without any, every image fills the batch."""
-    if _is_static(given):
+    if given is None or _is_static(given):
         return [(pixels.shape[-2], pixels.shape[-1])] * (pixels.shape[0] if pixels.ndim == 4 else 0)
     rows = given.tolist() if isinstance(given, Tensor) else given
     return [(int(height), int(width)) for height, width in rows]

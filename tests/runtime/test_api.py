@@ -156,10 +156,12 @@ def test_parity_in_every_container() -> None:
 def test_an_output_of_transformers_keeps_its_class() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     rows = torch.arange(6.0).view(3, 2)
-    given = outputs.BaseModelOutputWithPooling(last_hidden_state=rows, pooler_output=tuple(rows.split(1)))
-    assert torch.equal(api.feature_levels(given)[0], rows)
-    made = api.like_output(given, [rows], [1, 2])
-    assert type(made) is type(given) and [len(item) for item in made.pooler_output] == [1, 2]
+    for kind in (outputs.BaseModelOutputWithPooling, outputs.BaseModelOutput):  # the latter has no such field
+        given = kind(last_hidden_state=rows)
+        given.pooler_output = tuple(rows.split(1))
+        assert torch.equal(api.feature_levels(given)[0], rows)
+        made = api.like_output(given, [rows], [1, 2])
+        assert type(made) is type(given) and [len(item) for item in made.pooler_output] == [1, 2]
 
 
 def test_placeholder_rows_never_leave_their_rank() -> None:
