@@ -129,18 +129,17 @@ def _deal(line: _Line, table: _Table, loads: list[int]) -> Plan:
 
 def _balanced(line: _Line, ranks: int) -> Plan:
     """Near the least cost of the busiest rank; in order where that is no worse, for fewer segments."""
-    units = line.units[-1]
     in_order = min(_cut(line, ranks, "contiguous"), _cut(line, ranks, "count"), key=_peak)
     sizes = dict.fromkeys(sorted(line.costs, reverse=True), 0)
     for cost, count in zip(line.costs, line.counts, strict=True):
         sizes[cost] += count
     least = _lower_bound(sizes, ranks, line.spent[-1])
-    if units <= ranks or _peak(in_order) == least:
+    if _peak(in_order) == least:
         return _in_order(line, *in_order)
 
     goal = least + least // 1024  # what is left to gain then is less than the time to find it
     best = _improve(*_pack(sizes, ranks, 0), goal)
-    for part in (32, 16, 8) if units < 32 * ranks else ():
+    for part in (32, 16, 8) if line.units[-1] < 32 * ranks else ():
         if _peak(best) <= goal:
             break
         other = _improve(*_pack(sizes, ranks, least + least // part), goal)
