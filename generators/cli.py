@@ -136,7 +136,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(args, told, as_json, error)
     from skillgen.output import emit
 
-    return emit(args, result, as_json)
+    try:
+        return emit(args, result, as_json)
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return result.exit_code
 
 
 def _fail(args: argparse.Namespace, error: SkillgenError, as_json: bool, cause: Exception | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,9 @@ def test_people_get_text(command: str, tree: Path, capsys: pytest.CaptureFixture
         json.loads(said.out)
     if command == "plan":
         assert f"+++ b/megatron/bridge/{PROVIDER}" in said.out and "more lines of this new file" in said.out
+
+
+def test_a_reader_that_has_seen_enough(tree: Path) -> None:
+    command = f"{sys.executable} -m skillgen plan {T} {tree} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0" and "Traceback" not in done.stderr
