@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from .families.base import Family, Layout, settle_weights
 from .harness import Harness, Skip
 
 SEED = 1234
+NOT_FINITE = 1e308  # in the place of NaN and infinity, which JSON does not have
 
 
 @dataclass
@@ -144,8 +146,9 @@ def judge(case: Case, parts: list[dict[str, Any]], seconds: float) -> dict[str, 
     worst: dict[str, tuple[float, float]] = {}
     for part in parts:
         for name, (value, limit) in part["checks"].items():
-            if name not in worst or not value <= worst[name][0]:
-                worst[name] = (value, limit)
+            finite = value if math.isfinite(value) else NOT_FINITE
+            if name not in worst or finite > worst[name][0]:
+                worst[name] = (finite, limit)
     failed = [
         f"{name} is {value:.3g}, limit {limit:.3g}" for name, (value, limit) in worst.items() if not value <= limit
     ]

@@ -1,0 +1,43 @@
+"""Run eval specs on forked ranks: the imports, which cost most of a run, are made once for all of them.
+
+Usage: python forked.py SPECS.json; prints one record per spec. Each record is {"row name": status}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from distributed import run_ranks
+
+from skillgen.evals import families, worker
+from skillgen.evals.harness import Harness
+
+
+def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
+    import torch
+
+    torch.set_num_threads(1)
+    harness = Harness(specs[0]["target"], specs[0]["mcore"])
+    for name in sorted({name for spec in specs for name in spec["families"]}):
+        families.load(name)(harness)
+    return [run(spec) for spec in specs]
+
+
+def run(spec: dict[str, Any]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        spec |= {"result": os.path.join(folder, "result.json"), "progress": os.path.join(folder, "progress.jsonl")}
+        run_ranks(spec.pop("nproc"), lambda rank: worker.run(spec), timeout=120)
+        record = json.loads(Path(spec["result"]).read_text())
+    assert record["running"] is None
+    return {f"{row['family']} {row['kind']}: {row['name']}": row["status"] for row in record["rows"]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(Path(sys.argv[1]).read_text()))))

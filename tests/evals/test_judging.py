@@ -1,0 +1,109 @@
+"""How one case's parts become a row, and how far apart two runs are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from distributed import run_ranks
+
+from skillgen.evals.arms import apart, apart_by_name
+from skillgen.evals.context import Case, Result, judge, member_lists
+from skillgen.evals.families import names
+from skillgen.evals.families.base import PointwiseLM, sequence, settle_weights, zigzag
+from skillgen.evals.measure import collectives, saved_activations
+
+CASE = Case("parity", "some", lambda: Result())
+
+
+def part(**checks: tuple[float, float]) -> dict[str, Any]:
+    return {"checks": checks, "numbers": {}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "words"),
+    [
+        ([part(a=(1, 2)), part(a=(2, 2))], "passed", ""),
+        ([part(a=(1, 2)), part(a=(3, 2))], "failed", "a is 3, limit 2"),
+        ([part(a=(float("nan"), 2)), part(a=(1, 2))], "failed", "a is 1e+308"),
+        ([part(a=(1, 2)), {"error": "ValueError: no", "traceback": "t"}], "failed", "rank 1: ValueError: no"),
+        ([part(a=(1, 2)), {"skipped": "not here"}], "skipped", "not here"),
+        ([{"error": "E: e", "traceback": "t"}, {"skipped": "not here"}], "failed", "rank 0: E: e"),
+    ],
+)
+def test_the_worst_rank_decides(parts: list[dict[str, Any]], status: str, words: str) -> None:
+    row = judge(CASE, parts, 0.1)
+    assert row["status"] == status and words in row["reason"]
+
+
+def test_groups_of_neighbours_and_strided_groups() -> None:
+    assert member_lists(4, 2, "blocks") == [[0, 1], [2, 3]]
+    assert member_lists(4, 2, "strided") == [[0, 2], [1, 3]]
+
+
+def test_distance_counts_nan_and_refuses_other_shapes() -> None:
+    one, nan = torch.ones(2), torch.tensor([1.0, float("nan")])
+    assert apart([one], [one]) == 0 and apart([one * 1.5], [one]) == 0.5
+    assert not apart([nan], [one]) <= 1e9
+    assert not apart_by_name({"p": nan}, {"p": one}) <= 1e9
+    with pytest.raises(ValueError, match="shapes differ"):
+        apart([torch.ones(3)], [one])
+    with pytest.raises(ValueError, match="parameters differ"):
+        apart_by_name({}, {"p": one})
+
+
+def test_a_small_parameter_counts_on_its_own_scale() -> None:
+    want = {"large": torch.full((2,), 1.0), "small": torch.full((2,), 0.01)}
+    assert apart_by_name(want | {"small": torch.full((2,), 0.02)}, want) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_zigzag_deals_every_position_once(ranks: int) -> None:
+    dealt = torch.cat([zigzag(32, ranks, rank) for rank in range(ranks)])
+    assert sorted(dealt.tolist()) == list(range(32))
+
+
+def test_sequence_has_the_blocks_and_room_for_eight_ranks() -> None:
+    ids, labels, mask = sequence([(100, 5), (101, 7)], seed=1)
+    assert ids.shape == labels.shape == mask.shape and ids.shape[1] % 16 == 0
+    assert int((ids == 100).sum()) == 5 and int((ids == 101).sum()) == 7
+
+
+def test_weights_are_the_same_everywhere() -> None:
+    models = [PointwiseLM(8), PointwiseLM(8)]
+    for model in models:
+        settle_weights(model, 3)
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_saved_activations_count_each_storage_once_and_no_parameter() -> None:
+    layer = torch.nn.Linear(4, 4)
+    x = torch.ones(2, 4, requires_grad=True)
+    with saved_activations(layer) as saved:
+        hidden = layer(x)
+        (hidden * hidden + hidden.exp()).sum().backward()
+    assert saved() == 3 * 2 * 4 * 4  # the input, hidden (used twice), its exponential
+
+
+def _counted(rank: int) -> tuple[list[str], list[tuple[int, int]], bool]:
+    import torch.distributed as dist
+
+    before = dist.all_reduce
+    with collectives() as traffic:
+        dist.all_reduce(torch.ones(3))
+        objects: list[Any] = [None, None]
+        dist.all_gather_object(objects, rank)
+        dist.all_gather_into_tensor(torch.empty(4), torch.ones(2))
+    return traffic.calls, traffic.bytes, dist.all_reduce is before
+
+
+def test_collectives_are_counted_once_with_their_bytes() -> None:
+    for calls, sizes, restored in run_ranks(2, _counted):
+        assert calls == ["all_reduce", "all_gather_object", "all_gather_into_tensor"] and restored
+        assert sizes[0] == (12, 0) and sizes[2] == (16, 8)
+
+
+def test_families_are_found_by_walking() -> None:
+    assert {"ministral3", "qwen3_omni", "nemotron_omni", "minimax_m3"} <= set(names())

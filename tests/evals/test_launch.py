@@ -1,0 +1,132 @@
+"""What the launcher says and does when a run cannot start, dies, hangs, or ends well."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
+from skillgen.evals import launch
+
+RECORD = {
+    "rows": [
+        {"family": "f", "variant": "", "kind": "parity", "name": "one", "status": "passed", "seconds": 1, "reason": ""}
+    ],
+    "kinds": ["parity"],
+    "running": None,
+    "stand_ins": [],
+    "environment": {},
+}
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No need to have torch for a launcher's test."""
+    monkeypatch.setattr(launch, "_need", lambda *_: None)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, script: str, **options: Any) -> dict[str, Any]:
+    """A suite whose ranks are a Python script; `work` is its folder."""
+    monkeypatch.setattr(
+        launch,
+        "torchrun",
+        lambda *args: [sys.executable, "-c", f"from pathlib import Path; work = Path({str(args[-1])!r})\n{script}"],
+    )
+    return launch.run_suite("some-technique", "/nowhere", ["f"], **options)
+
+
+def finished(record: dict[str, Any]) -> str:
+    return f"(work / 'result.json').write_text({json.dumps(record)!r})\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"nproc": 1}, "too-few-ranks"),
+        ({"nnodes": 2}, "no-rendezvous"),
+        ({"baseline": "random"}, "no-such-baseline"),
+        ({"mcore": "/nowhere"}, "not-megatron-core"),
+        ({"python": "/bin/false"}, "no-python"),
+    ],
+)
+def test_says_what_is_wrong_before_any_rank_starts(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        launch.run_suite("some-technique", "/nowhere", ["f"], **options)
+    assert (caught.value.code, caught.value.exit_code) == (code, USAGE)
+
+
+def test_names_what_to_install(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho torch megatron.core\n")
+    python.chmod(0o755)
+    with pytest.raises(SkillgenError) as caught:
+        launch.run_suite("some-technique", "/nowhere", ["f"], python=str(python))
+    assert caught.value.code == "missing-dependency"
+    assert "pip install torch" in caught.value.hint and "megatron-core" in caught.value.hint
+
+
+def test_a_whole_run(monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    script = finished(RECORD) + f"(work / 'progress.jsonl').write_text({json.dumps(RECORD['rows'][0])!r} + '\\n')"
+    record = run(monkeypatch, script, report=tmp_path / "report", progress=told.append)
+    assert record["ok"] and record["verdict"].startswith("PASS: 1 passed, 0 failed, 0 skipped on 2 ranks")
+    assert told == RECORD["rows"]
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["rows"] == RECORD["rows"]
+
+
+def test_a_rank_that_dies_leaves_what_was_shown(monkeypatch: pytest.MonkeyPatch, ready: None) -> None:
+    log = "logs/run/attempt_0/1/stderr.log"
+    script = finished(RECORD | {"running": "f, cost: CP 2"})
+    script += (
+        f"(work / {log!r}).parent.mkdir(parents=True); (work / {log!r}).write_text('first\\nlast words\\n'); exit(3)"
+    )
+    record = run(monkeypatch, script)
+    assert not record["ok"]
+    assert [row["status"] for row in record["rows"]] == ["passed", "failed"]
+    assert "exit code 3, during f, cost: CP 2" in record["rows"][1]["reason"]
+    assert "rank 1" in record["rows"][1]["traceback"] and "last words" in record["rows"][1]["traceback"]
+
+
+def test_a_run_that_never_started(monkeypatch: pytest.MonkeyPatch, ready: None) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        run(monkeypatch, "import sys; sys.exit('no module named so and so')")
+    assert (caught.value.code, caught.value.exit_code) == ("eval-died", EVAL_FAILED)
+    assert "no module named so and so" in caught.value.hint
+
+
+def test_a_run_that_hangs_is_killed_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    script = (
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'], process_group=0)\n"
+        f"Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{child.pid}}'); time.sleep(60)"
+    )
+    started = time.monotonic()
+    with pytest.raises(SkillgenError) as caught:
+        run(monkeypatch, script, timeout=1.5)
+    assert caught.value.code == "eval-timed-out" and time.monotonic() - started < 10
+    for pid in pids.read_text().split():
+        assert not alive(int(pid))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_one_torchrun_with_the_ranks_asked_for() -> None:
+    one = launch.torchrun("python", 4, 1, None, Path("/work"))
+    many = launch.torchrun("python", 8, 2, "host:29500", Path("/work"))
+    assert one[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "4"] and "--standalone" in one
+    assert many[many.index("--nnodes") + 1] == "2" and many[many.index("--rdzv-endpoint") + 1] == "host:29500"

@@ -1,0 +1,87 @@
+"""The report: verdict in one line, failures first, plots without anything fetched from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillgen.evals import report
+
+
+def row(status: str, name: str = "case", **more: Any) -> dict[str, Any]:
+    base = {"family": "f", "variant": "", "kind": "parity", "name": name, "status": status, "seconds": 0.5}
+    return base | {"reason": "" if status == "passed" else f"why {name}"} | more
+
+
+def record(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    base = {"technique": "some-technique", "command": "skillgen eval", "nproc": 2, "backend": "gloo", "seconds": 3.0}
+    base |= {"mutate": None, "stand_ins": ["a shell"], "environment": {"cores": 2, "versions": {"torch": "2"}}}
+    return report.finish({**base, "rows": list(rows), **changes})
+
+
+COST = row(
+    "passed",
+    kind="cost",
+    numbers={
+        "patches, replicated": [100, 100],
+        "patches, sharded": [40, 60],
+        "activation bytes, sharded": [7, 8],
+        "step ms, sharded": [1.0, 1.0],
+        "collectives, sharded": [["all_to_all_single"], []],
+    },
+    checks={"forward bytes": (10, 20)},
+)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "ok", "verdict"),
+    [
+        (["passed", "skipped"], True, "PASS: 1 passed, 0 failed, 1 skipped"),
+        (["passed", "failed"], False, "FAIL: 1 passed, 1 failed, 0 skipped"),
+        (["skipped"], False, "NOTHING PROVEN: 0 passed, 0 failed, 1 skipped"),
+        ([], False, "NOTHING PROVEN"),
+    ],
+)
+def test_verdict(statuses: list[str], ok: bool, verdict: str) -> None:
+    made = record(*map(row, statuses))
+    assert made["ok"] is ok and made["verdict"].startswith(verdict) and "\n" not in made["verdict"]
+
+
+def test_a_broken_runtime_is_named() -> None:
+    assert "broken on purpose (no-reduce)" in record(row("failed"), mutate="no-reduce")["verdict"]
+
+
+def test_failures_come_before_everything_else() -> None:
+    made = record(row("passed", "good"), row("skipped", "absent"), row("failed", "bad"), COST)
+    for text in (report.markdown(made), report.page(made)):
+        assert text.index("why bad") < text.index("why absent") < text.index("Cost") < text.index("good")
+
+
+def test_page_is_self_contained_and_escaped() -> None:
+    page = report.page(record(row("failed", "<script>"), COST))
+    assert not re.search(r"""(src|href)\s*=|@import|url\(""", page)
+    assert "<script>" not in page and page.count("<svg") == 3
+
+
+def test_bars_are_as_high_as_their_values() -> None:
+    heights = [
+        float(h)
+        for h in re.findall(
+            r'height="([\d.]+)" fill="[^"]+"><title>', report.bars("t", {"a": [100, 50], "b": [25, 0]})
+        )
+    ]
+    assert heights == [120, 60, 30, 0]
+
+
+def test_worst_check_is_the_one_nearest_to_its_limit() -> None:
+    assert report.worst(row("passed", checks={"a": (1, 10), "b": (9, 10), "c": (0, 0)})) == "b 9 of 10"
+
+
+def test_three_files(tmp_path: Path) -> None:
+    report.write(record(COST), tmp_path / "deep" / "folder")
+    assert json.loads((tmp_path / "deep" / "folder" / "report.json").read_text())["counts"]["passed"] == 1
+    assert "| patches, sharded | 40 | 60 |" in (tmp_path / "deep" / "folder" / "report.md").read_text()
