@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return emit(args, result, as_json)
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+    except (BrokenPipeError, SystemExit):  # the reader, `head` for one, has seen enough; rich exits then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return result.exit_code
 
