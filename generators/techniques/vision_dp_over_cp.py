@@ -76,8 +76,11 @@ def _runtime(site: Site) -> list[Edit]:
     folder = f"{_package(site)}/{RUNTIME}"
     header = _header(site)
     edits: list[Edit] = []
-    if not (site.target.root / folder).parent.is_dir():
-        edits.append(AddFile(path=f"{folder.rpartition('/')[0]}/__init__.py", content=header.rstrip("\n") + "\n"))
+    package = AddFile(path=f"{folder.rpartition('/')[0]}/__init__.py", content=header.rstrip("\n") + "\n")
+    there = site.target.root / package.path
+    # one with this very content may be ours, of an older patch that this one replaces
+    if not there.parent.is_dir() or (there.is_file() and there.read_text(encoding="utf-8") == package.content):
+        edits.append(package)
     return edits + [
         AddFile(path=f"{folder}/{name}", content=header + source) for name, source in runtime_sources().items()
     ]

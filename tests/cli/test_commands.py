@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli.trees import MODEL, PROVIDER, Skillgen, git, snapshot
 
+from skillgen import resources
 from skillgen.cli import main
 
 T = "vision-dp-over-cp"
@@ -109,6 +110,35 @@ def test_the_patched_checkout_is_clean_under_its_own_ruff(skillgen: Skillgen, ch
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run([ruff, *command, "--no-cache", *python], cwd=checkout, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+def test_what_ruff_said_before_does_not_count(skillgen: Skillgen, checkout: Path) -> None:
+    model = checkout / "src/megatron/bridge" / MODEL
+    model.write_text(model.read_text().replace("import torch\n", "import os\nimport torch\nimport   sys\n"))
+    git(checkout, "commit", "-qam", "unclean")
+    assert skillgen("apply", T, checkout)[0] == 0
+
+
+def test_a_newer_pack_replaces_its_older_patch(
+    skillgen: Skillgen, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(tree)
+    with monkeypatch.context() as older:
+        sources = {**resources.runtime_sources(), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
+        older.setattr(resources, "runtime_sources", lambda: sources)
+        older.setattr(resources, "version", lambda: "0.0.1")
+        assert skillgen("apply", T, tree)[0] == 0
+    old = snapshot(tree)
+    assert skillgen("plan", T, tree)[1]["rows"][0]["changed_lines"] > 0
+    assert snapshot(tree) == old
+    assert skillgen("apply", T, tree)[0] == 0
+    new = snapshot(tree)
+    assert not [name for name in new if name.endswith("vision_sharding/gone.py")]
+    assert skillgen("status", tree)[1]["rows"][0]["pack_version"] == resources.version()
+    assert skillgen("revert", T, tree)[0] == 0
+    assert snapshot(tree) == before
+    assert skillgen("apply", T, tree)[0] == 0
+    assert snapshot(tree).keys() == new.keys()
 
 
 def test_doctor_says_what_each_absence_means(skillgen: Skillgen, tree: Path) -> None:

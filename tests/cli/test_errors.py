@@ -197,7 +197,7 @@ def test_new_ruff_findings_are_refused(skillgen: Skillgen, checkout: Path) -> No
 
     if find_ruff() is None:
         pytest.skip("ruff is not installed")
-    (checkout / "ruff.toml").write_text('line-length = 60\n[lint]\nselect = ["E501"]\n')
+    (checkout / "ruff.toml").write_text('line-length = 119\n[lint]\nselect = ["ANN001"]\n')
     before = snapshot(checkout)
     code, answer = skillgen("apply", T, checkout)
     assert (code, answer["error"]["code"]) == (3, "ruff-findings")
