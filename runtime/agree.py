@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -18,23 +19,16 @@ def check_group(
 ) -> None:
     """Check the group locally, before any collective, so that no rank waits for one that is not coming.
 
-    Raises:
-        ValueError: the group is missing, its size is not `context_parallel_size`, or its members are not those of
-            the group that the language model slices its sequence with.
+    Raises ValueError where the group is missing, its size is not `context_parallel_size`, or its members are not those
+    of the group that the language model slices its sequence with.
     """
-    label = f"{name} vision_dp_over_cp".strip()
+    mismatch = f"{name} vision_dp_over_cp does not match its process group:".strip()
     if group is None or group.size() != cp_size:
-        size = None if group is None else group.size()
-        raise ValueError(f"{label} does not match its process group: config={cp_size}, group={size}")
-    sliced = getattr(getattr(language_model, "pg_collection", None), "cp", None)
-    if sliced is None:
-        return
+        raise ValueError(f"{mismatch} config={cp_size}, group={None if group is None else group.size()}")
+    sliced = getattr(getattr(language_model, "pg_collection", None), "cp", None) or group
     ours, theirs = dist.get_process_group_ranks(group), dist.get_process_group_ranks(sliced)
     if ours != theirs:
-        raise ValueError(
-            f"{label} does not match its process group: the language model slices its sequence over ranks {theirs}, "
-            f"the vision encoder would shard over ranks {ours}"
-        )
+        raise ValueError(f"{mismatch} images over ranks {ours}, the language model's sequence over ranks {theirs}")
 
 
 def plan_digest(*facts: object) -> int:
@@ -47,8 +41,7 @@ def agree(
 ) -> None:
     """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
 
-    Raises:
-        VisionShardingError: names each failing rank and its reason; on a failing rank its own error is the cause.
+    The VisionShardingError names each failing rank and its reason; on a failing rank its own error is the cause.
     """
     # On a stream of its own the exchange does not wait for the encoder's kernels.
     with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
@@ -68,7 +61,7 @@ def agree(
     raise VisionShardingError(f"vision_dp_over_cp: {what} on {told}") from failure
 
 
-def is_trainable(modules: tuple[nn.Module, ...], pixels: Tensor) -> bool:
+def is_trainable(modules: Sequence[nn.Module], pixels: Tensor) -> bool:
     """Whether backward takes part: decided from parameters, which every rank shares, not from local tensors."""
     parameters = (p.requires_grad for module in modules for p in module.parameters())
     return torch.is_grad_enabled() and (pixels.requires_grad or any(parameters))

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .agree import agree, check_group, is_trainable, plan_digest
-from .forms import PLACEHOLDER_ROWS, Form, Units
+from .forms import PLACEHOLDER_ROWS, GridRows, ImageBatch, Units
 from .gather import gather_rows, row_layout
 from .plan import Segment, make_plan
 
@@ -24,13 +24,11 @@ logger = logging.getLogger(__name__)
 
 def is_enabled(flag: bool, cp_size: int) -> bool:
     """Whether to shard: the flag is set, CP is on, and VISION_DP_OVER_CP=0 is not in the environment."""
-    if flag and os.environ.get("VISION_DP_OVER_CP") == "0":
-        _log_once("vision_dp_over_cp is off: VISION_DP_OVER_CP=0 is set in the environment")
-        return False
-    if flag and cp_size <= 1:
-        _log_once("vision_dp_over_cp is off: context_parallel_size is 1, so there are no ranks to share images with")
-        return False
-    return flag
+    off = "VISION_DP_OVER_CP=0 is set in the environment" if os.environ.get("VISION_DP_OVER_CP") == "0" else ""
+    off = off or ("context_parallel_size is 1, so no ranks share images" if cp_size <= 1 else "")
+    if flag and off:
+        _log_once(f"vision_dp_over_cp is off: {off}")
+    return flag and not off
 
 
 @lru_cache(maxsize=None)
@@ -40,7 +38,7 @@ def _log_once(message: str) -> None:
 
 def shard_over_cp(
     encode: Callable[..., Any],
-    form: Form,
+    form: GridRows | ImageBatch,
     *,
     group: dist.ProcessGroup,
     cp_size: int,
@@ -67,12 +65,8 @@ def shard_over_cp(
             "off" saves that exchange, and peers of a failing rank wait until the collective times out.
         method: "balanced", "contiguous" or "count", see `make_plan`.
 
-    Returns:
-        A callable with the signature and the output container of `encode`.
-
-    Raises:
-        ValueError: from the call, before any collective: the group does not fit, or `agreement` is unknown.
-        VisionShardingError: from the call, on every rank: a rank's encoder failed, or ranks see different batches.
+    The result has the signature and the output container of `encode`. It raises ValueError before any collective where
+    the group does not fit, and VisionShardingError on every rank where one failed or the ranks see different batches.
     """
     if agreement not in ("strict", "off"):
         raise ValueError(f"agreement must be 'strict' or 'off', got {agreement!r}")
@@ -82,7 +76,7 @@ def shard_over_cp(
         check_group(group, cp_size, language_model=language_model, name=name)
         call = signature.bind(*args, **kwargs)
         pixels = call.arguments[form.pixels]
-        trainable = is_trainable(tuple(modules), pixels)
+        trainable = is_trainable(modules, pixels)
         units, features, failure = Units((), (), ()), [], None
         try:
             units = form.units(call.arguments)
@@ -94,7 +88,7 @@ def shard_over_cp(
                 call.arguments.update(form.take(call.arguments, share, fill))
                 output = encode(*call.args, **call.kwargs)
                 rows = layout.rank_rows[group.rank()]
-                features = own_rows(feature_levels(output), rows, len(fill) * units.blank_rows)
+                features = own_rows(feature_levels(output), rows, len(fill) * PLACEHOLDER_ROWS)
         except Exception as error:  # told to the other ranks, then raised on all
             if agreement == "off":
                 raise
@@ -105,6 +99,7 @@ def shard_over_cp(
             summary = f"{sum(run.count for run in units.runs)} units, {sum(units.rows)} rows, features {levels}"
             agree(digest, failure, summary, group, pixels.device)
         if not units.runs:
+            _log_once("vision_dp_over_cp: a batch without images, or without their sizes, is encoded on every rank")
             return encode(*args, **kwargs)
         gathered = gather_rows(features, layout, group, trainable=trainable)
         return like_output(output, gathered, [run.count * rows for run, rows in zip(units.runs, units.rows)])
@@ -115,23 +110,19 @@ def shard_over_cp(
 def placeholders(units: Units, share: Sequence[Segment]) -> list[str]:
     """Kinds to append to a share so that it exercises every kind in the batch and has at least two rows.
 
-    A rank that skipped a part of the encoder would leave its parameters without gradient, which overlapped gradient
-    reduction answers with an assertion; their gradient from a placeholder is exactly zero.
+    Parameters of a part that a rank skips would have no gradient, which overlapped gradient reduction answers with an
+    assertion; from a placeholder their gradient is exactly zero.
     """
-    owned = {units.kinds[segment.run] for segment in share}
-    missing = sorted(set(units.kinds) - owned)
-    if not missing and sum(units.rows[segment.run] * segment.count for segment in share) < PLACEHOLDER_ROWS:
-        return [units.kinds[share[0].run]]
-    return missing
+    missing = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
+    rows = sum(units.rows[segment.run] * segment.count for segment in share)
+    return [units.kinds[share[0].run]] if not missing and rows < PLACEHOLDER_ROWS else missing
 
 
 def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
     """Drop the `fill` rows of placeholders, which come last."""
     for level in levels:
         if level.shape[0] != rows + fill:
-            raise ValueError(
-                f"the encoder returned {level.shape[0]} rows for a share that has {rows + fill} by the plan"
-            )
+            raise ValueError(f"the encoder returned {level.shape[0]} rows where the plan has {rows + fill}")
     return [level[:rows] for level in levels]
 
 

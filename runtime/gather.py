@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,23 +13,20 @@ from .plan import Plan
 
 
 class Layout(NamedTuple):
-    """Where each rank's rows stand in the gathered features."""
+    """Where each rank's rows stand in the gathered features; a piece is a segment of a rank's share."""
 
-    piece_rows: tuple[tuple[int, ...], ...]  # per rank: rows of each of its segments, in the order it encodes them
-    order: tuple[int, ...]  # original order of the pieces, as indices into their rank-major list
-
-    @property
-    def rank_rows(self) -> list[int]:
-        """Rows that each rank owns."""
-        return [sum(pieces) for pieces in self.piece_rows]
+    rank_rows: list[int]
+    piece_rows: list[int]  # rank after rank
+    order: list[int]  # the pieces in the original order of their units
 
 
 def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     """Lay out a plan's rows; `rows[i]` is the number of feature rows of one unit of run i."""
     pieces = [segment for share in plan.shares for segment in share]
     return Layout(
-        piece_rows=tuple(tuple(rows[s.run] * s.count for s in share) for share in plan.shares),
-        order=tuple(sorted(range(len(pieces)), key=lambda i: (pieces[i].run, pieces[i].start))),
+        rank_rows=[sum(rows[segment.run] * segment.count for segment in share) for share in plan.shares],
+        piece_rows=[rows[segment.run] * segment.count for segment in pieces],
+        order=sorted(range(len(pieces)), key=lambda i: pieces[i]),
     )
 
 
@@ -39,7 +36,7 @@ def gather_rows(
     """All-gather this rank's rows of every feature level in one collective.
 
     Args:
-        features: one tensor per level, shape [local_rows, width of the level], one dtype and device.
+        features: one tensor per level, shape [local rows, width of the level], one dtype and device.
         layout: the same on every rank of the group.
         group: every member calls this the same number of times, in the same order.
         trainable: whether backward takes part; the same on every rank, whatever its local tensors require.
@@ -59,50 +56,32 @@ class _GatherRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, anchor: Tensor, layout: Layout, group: dist.ProcessGroup, *features: Tensor):  # noqa: ANN205
-        ctx.layout, ctx.group = layout, group
-        ctx.widths = [level.shape[1] for level in features]
-        ctx.save_for_backward(anchor)  # lets activation recompute stop at one place on every rank
-        elements = [rows * sum(ctx.widths) for rows in layout.rank_rows]
-        local = torch.cat([level.detach().reshape(-1) for level in features])
-        received = local.new_empty(sum(elements))
-        dist.all_to_all_single(
-            received,
-            local.repeat(group.size()),
-            output_split_sizes=elements,
-            input_split_sizes=[local.numel()] * group.size(),
-            group=group,
-        )
-        pieces = _pieces_by_level(received.split(elements), layout, ctx.widths)
-        return tuple(torch.cat(restore_order(level, layout.order)) for level in pieces)
+    def forward(ctx: Any, anchor: Tensor, layout: Layout, group: dist.ProcessGroup, *features: Tensor) -> Any:
+        ctx.layout, ctx.group, ctx.widths = layout, group, [level.shape[1] for level in features]
+        ctx.save_for_backward(anchor)  # activation recompute then goes on past the encoder, to one place on every rank
+        local = torch.cat(features, dim=1)
+        gathered = _exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
+        rows = torch.cat(restore_order(gathered.split(layout.piece_rows), layout.order))
+        return tuple(level.contiguous() for level in rows.split(ctx.widths, dim=1))
 
     @staticmethod
-    def backward(ctx, *grads: Tensor):  # noqa: ANN205
-        layout, widths, group = ctx.layout, ctx.widths, ctx.group
-        (anchor,) = ctx.saved_tensors
-        by_level = [to_rank_major(grad, layout) for grad in grads]
-        outgoing, first = [], 0
-        for pieces in layout.piece_rows:
-            outgoing += [piece.reshape(-1) for level in by_level for piece in level[first : first + len(pieces)]]
-            first += len(pieces)
-        elements = [rows * sum(widths) for rows in layout.rank_rows]
-        mine = elements[group.rank()]
-        received = grads[0].new_empty(mine * group.size())
-        dist.all_to_all_single(
-            received,
-            torch.cat(outgoing),
-            output_split_sizes=[mine] * group.size(),
-            input_split_sizes=elements,
-            group=group,
-        )
-        total = sum_over_ranks(received.view(group.size(), mine), group.rank())
-        rows = layout.rank_rows[group.rank()]
-        local = [part.view(rows, width) for part, width in zip(total.split([rows * w for w in widths]), widths)]
-        return (torch.zeros_like(anchor), None, None, *local)
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        layout, group, (anchor,) = ctx.layout, ctx.group, ctx.saved_tensors
+        mine = layout.rank_rows[group.rank()]
+        rows = torch.cat(to_rank_major(torch.cat(grads, dim=1), layout))
+        received = _exchange(rows, layout.rank_rows, [mine] * group.size(), group)
+        total = sum_over_ranks(received.view(group.size(), mine, rows.shape[1]), group.rank())
+        return (torch.zeros_like(anchor), None, None, *total.split(ctx.widths, dim=1))
+
+
+def _exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
+    received = rows.new_empty(sum(receive), rows.shape[1])
+    dist.all_to_all_single(received, rows, output_split_sizes=receive, input_split_sizes=send, group=group)
+    return received
 
 
 def sum_over_ranks(contributions: Tensor, rank: int) -> Tensor:
-    """Sum [ranks, n] gradients of this rank's rows: every rank's sequence shard saw only some of their uses."""
+    """Sum [ranks, rows, width] gradients of this rank's rows: each rank's sequence shard saw only some of their uses."""
     half = contributions.dtype in (torch.float16, torch.bfloat16)
     return contributions.sum(dim=0, dtype=torch.float32 if half else None).to(contributions.dtype)
 
@@ -114,18 +93,5 @@ def restore_order(pieces: Sequence[Tensor], order: Sequence[int]) -> list[Tensor
 
 def to_rank_major(grad: Tensor, layout: Layout) -> list[Tensor]:
     """Cut a gradient [total rows, width] in original order into rank-major pieces."""
-    rows = [n for pieces in layout.piece_rows for n in pieces]
-    pieces = [grad] * len(rows)
-    for place, piece in zip(layout.order, grad.split([rows[i] for i in layout.order])):
-        pieces[place] = piece
-    return pieces
-
-
-def _pieces_by_level(chunks: Sequence[Tensor], layout: Layout, widths: Sequence[int]) -> list[list[Tensor]]:
-    """Cut each rank's flat chunk into levels, and each level into its rank's pieces."""
-    levels: list[list[Tensor]] = [[] for _ in widths]
-    for chunk, pieces in zip(chunks, layout.piece_rows):
-        parts = chunk.split([sum(pieces) * width for width in widths])
-        for level, part, width in zip(levels, parts, widths):
-            level += part.view(-1, width).split(list(pieces)) if pieces else []
-    return levels
+    in_order = grad.split([layout.piece_rows[i] for i in layout.order])
+    return [piece for _, piece in sorted(zip(layout.order, in_order), key=lambda pair: pair[0])]

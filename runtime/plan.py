@@ -57,65 +57,57 @@ def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int, method: str = "bal
 def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Plan:
     if method not in ("balanced", "contiguous", "count"):
         raise ValueError(f"method must be balanced, contiguous or count, got {method!r}")
-    if ranks < 1:
-        raise ValueError(f"ranks must be at least 1, got {ranks}")
+    patches, counts = [size for size, _ in runs], [count for _, count in runs]
+    for option, value in (("ranks", ranks), ("patches", min(patches, default=1)), ("count", min(counts, default=1))):
+        if value < 1:
+            raise ValueError(f"{option} must be at least 1, got {value}")
     if alpha < 0:
         raise ValueError(f"alpha must be at least 0, got {alpha}")
     if not runs:
         return Plan(((),) * ranks, (0,) * ranks)
-    patches, counts = zip(*runs, strict=True)
-    if min(patches) < 1 or min(counts) < 1:
-        raise ValueError(f"patches and count of a run must be at least 1, got {min(patches)} and {min(counts)}")
-    line = _Line.of([unit_cost(size, alpha) for size in patches], counts)
-    if method == "balanced":
-        return _balanced(line, ranks)
-    return _in_order(line, *_cut(line, ranks, method))
+    costs = [unit_cost(size, alpha) for size in patches]
+    ahead = [0, *accumulate(counts)], [0, *accumulate(map(mul, costs, counts))]
+    if method != "balanced":
+        return _deal(costs, counts, *_cut(costs, *ahead, ranks, method))
+    in_order = min((_cut(costs, *ahead, ranks, way) for way in ("contiguous", "count")), key=_peak)
+    packed = _balanced(costs, counts, ranks, _peak(in_order)) or in_order
+    return _deal(costs, counts, *min(in_order, packed, key=_peak))
 
 
-_Table = dict[int, dict[int, int]]  # number of units per unit cost and rank
+_Table = dict[int, dict[int, int]]  # number of units by unit cost and rank, or by rank and unit cost
 
 
-class _Line(NamedTuple):
-    """The runs in order, with the units and the cost ahead of each, and of the end."""
-
-    costs: list[int]
-    counts: tuple[int, ...]
-    units: list[int]
-    spent: list[int]
-
-    @classmethod
-    def of(cls, costs: list[int], counts: tuple[int, ...]) -> _Line:
-        return cls(costs, counts, [0, *accumulate(counts)], [0, *accumulate(map(mul, costs, counts))])
+def _peak(found: tuple[_Table, list[int]]) -> int:
+    return max(found[1])
 
 
-def _cut(line: _Line, ranks: int, method: str) -> tuple[list[int], list[int]]:
-    """Units and cost per rank in order: equal numbers, remainder last, or cut where the cost reaches equal parts."""
-    units, total = line.units[-1], line.spent[-1]
-    cuts, ahead = [0], [0]
+def _cut(costs: list[int], units: list[int], spent: list[int], ranks: int, method: str) -> tuple[_Table, list[int]]:
+    """In order: equal numbers of units with the remainder last, or cuts where the cost reaches equal parts.
+
+    `units` and `spent` are the number and the cost of the units ahead of each run, and of all.
+    """
+    total, cuts, ahead = units[-1], [0], [0]
     for rank in range(1, ranks):
-        if method == "count" or units < ranks:
-            cut = min(max(units // ranks, 1) * rank, units)
+        if method == "count" or total < ranks:
+            cut = min(max(total // ranks, 1) * rank, total)
         else:
-            target = total * rank // ranks
-            run = bisect_right(line.spent, target) - 1
-            cut = line.units[run] + (target - line.spent[run]) // line.costs[run]
-            cut = min(max(cut, cuts[-1] + 1), units - ranks + rank)
-        run = bisect_left(line.units, cut) - 1
+            target = spent[-1] * rank // ranks
+            run = bisect_right(spent, target) - 1
+            cut = units[run] + (target - spent[run]) // costs[run]
+            cut = min(max(cut, cuts[-1] + 1), total - ranks + rank)
+        run = bisect_left(units, cut) - 1
         cuts.append(cut)
-        ahead.append(line.spent[run] + (cut - line.units[run]) * line.costs[run])
-    return [*map(sub, [*cuts[1:], units], cuts)], [*map(sub, [*ahead[1:], total], ahead)]
+        ahead.append(spent[run] + (cut - units[run]) * costs[run])
+    numbers = [*map(sub, [*cuts[1:], total], cuts)]
+    owners = {rank: numbers[rank] for rank in reversed(range(ranks)) if numbers[rank]}
+    return dict.fromkeys(costs, owners), [*map(sub, [*ahead[1:], spent[-1]], ahead)]
 
 
-def _in_order(line: _Line, numbers: list[int], loads: list[int]) -> Plan:
-    owners = {rank: numbers[rank] for rank in reversed(range(len(numbers))) if numbers[rank]}
-    return _deal(line, dict.fromkeys(line.costs, owners), loads)
-
-
-def _deal(line: _Line, table: _Table, loads: list[int]) -> Plan:
-    """Hand out the runs in order to the owners of units of their cost, and use the table up."""
+def _deal(costs: list[int], counts: list[int], table: _Table, loads: list[int]) -> Plan:
+    """Hand out the runs in order to the owners of units of their cost, last owner first, and use the table up."""
     shares: list[list[Segment]] = [[] for _ in loads]
     segment = partial(tuple.__new__, Segment)  # half the time of Segment()
-    for run, (cost, count) in enumerate(zip(line.costs, line.counts, strict=True)):
+    for run, (cost, count) in enumerate(zip(costs, counts)):
         left, owners = count, table[cost]
         while left:
             rank, number = owners.popitem()
@@ -127,42 +119,32 @@ def _deal(line: _Line, table: _Table, loads: list[int]) -> Plan:
     return Plan(tuple(map(tuple, shares)), tuple(loads))
 
 
-def _balanced(line: _Line, ranks: int) -> Plan:
-    """Near the least cost of the busiest rank; in order where that is no worse, for fewer segments."""
-    in_order = min(_cut(line, ranks, "contiguous"), _cut(line, ranks, "count"), key=_peak)
-    sizes = dict.fromkeys(sorted(line.costs, reverse=True), 0)
-    for cost, count in zip(line.costs, line.counts, strict=True):
+def _balanced(costs: list[int], counts: list[int], ranks: int, peak: int) -> tuple[_Table, list[int]] | None:
+    """Near the least cost of the busiest rank; None where units in order, with that `peak`, are at the lower bound."""
+    sizes = dict.fromkeys(sorted(costs, reverse=True), 0)
+    for cost, count in zip(costs, counts):
         sizes[cost] += count
-    least = _lower_bound(sizes, ranks, line.spent[-1])
-    if _peak(in_order) == least:
-        return _in_order(line, *in_order)
-
+    largest = list(islice((cost for cost, count in sizes.items() for _ in range(count)), 4 * ranks + 1))
+    # The mean, or the least k + 1 of the k * ranks + 1 largest units: some rank holds as many of these.
+    least = max(sum(largest[at - at // ranks : at + 1]) for at in range(0, len(largest), ranks))
+    least = max(least, -(-sum(map(mul, costs, counts)) // ranks))
+    if peak == least:
+        return None
     goal = least + least // 1024  # what is left to gain then is less than the time to find it
     best = _improve(*_pack(sizes, ranks, 0), goal)
-    for part in (32, 16, 8) if line.units[-1] < 32 * ranks else ():
-        if _peak(best) <= goal:
-            break
-        other = _improve(*_pack(sizes, ranks, least + least // part), goal)
-        if all(other[1]):
-            best = min(best, other, key=_peak)
-    return _in_order(line, *in_order) if _peak(in_order) <= _peak(best) else _deal(line, *best)
-
-
-def _peak(found: tuple[object, list[int]]) -> int:
-    return max(found[1])
-
-
-def _lower_bound(sizes: dict[int, int], ranks: int, total: int) -> int:
-    """The mean, or the least k + 1 of the k * ranks + 1 largest units: some rank holds as many of these."""
-    largest = list(islice((cost for cost, count in sizes.items() for _ in range(count)), 4 * ranks + 1))
-    return max(-(-total // ranks), *(sum(largest[at - at // ranks : at + 1]) for at in range(0, len(largest), ranks)))
+    for part in (32, 16, 8) if sum(counts) < 32 * ranks else ():
+        if _peak(best) > goal:
+            other = _improve(*_pack(sizes, ranks, least + least // part), goal)
+            if min(other[1]) and _peak(other) < _peak(best):
+                best = other
+    return best
 
 
 def _pack(sizes: dict[int, int], ranks: int, capacity: int) -> tuple[_Table, list[int]]:
     """Fill rank after rank up to capacity, largest units first; what is left goes to the least loaded, one by one."""
     table: _Table = {cost: {} for cost in sizes}
-    heap = []  # load * ranks + rank: an integer compares faster than a pair
     rest = dict(sizes)
+    heap = []  # load * ranks + rank: an integer compares faster than a pair
     for rank in range(ranks):
         room = capacity
         for cost, count in rest.items() if capacity else ():
@@ -173,58 +155,42 @@ def _pack(sizes: dict[int, int], ranks: int, capacity: int) -> tuple[_Table, lis
         heap.append((capacity - room) * ranks + rank)
     heapify(heap)
     for cost, count in rest.items():
-        owners, step = table[cost], cost * ranks
-        if count > ranks:  # the same in bulk, up to the level that the lower ranks reach together
-            heap.sort()
-            below = ranks
-            while (level := (sum(heap[:below]) + step * count) // below) < heap[below - 1]:
-                below -= 1
-            for at, key in enumerate(heap[:below]):
-                if number := (level - key) // step:
-                    owners[key % ranks] = owners.get(key % ranks, 0) + number
-                    heap[at] += number * step
-                    count -= number
-            heapify(heap)
+        owners = table[cost]
         while count:
+            number = count // (2 * ranks) or 1  # at once; too few to pass the level that one by one would reach
             key = heap[0]
-            owners[key % ranks] = owners.get(key % ranks, 0) + 1
-            heapreplace(heap, key + step)
-            count -= 1
+            owners[key % ranks] = owners.get(key % ranks, 0) + number
+            heapreplace(heap, key + number * cost * ranks)
+            count -= number
     return table, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
 
 
 def _improve(table: _Table, loads: list[int], goal: int) -> tuple[_Table, list[int]]:
     """Trade between the busiest rank and one of the least loaded until the goal is met or no trade helps."""
-    if max(loads) <= goal:
-        return table, loads
-    held = _transposed(table)
-    for _ in range(32):
-        top = max(loads)
-        if top <= goal:
-            break
-        busy = loads.index(top)
-        gives = _bundles(held[busy])
-        for rank in sorted(range(len(loads)), key=loads.__getitem__)[:2]:
-            takes = _bundles(held[rank])
-            best = gap = top - loads[rank]
-            prices = sorted(takes)
+    held = _transposed(table) if max(loads) > goal else {}
+    for _ in range(32 if held else 0):
+        busy = loads.index(max(loads))
+        gives, trade = _bundles(held[busy]), None
+        for rank in sorted(range(len(loads)), key=loads.__getitem__)[:2] if loads[busy] > goal else ():
+            takes, best = _bundles(held[rank]), loads[busy] - loads[rank]
+            prices, gap = sorted(takes), best
             for give in gives:
                 at = bisect_left(prices, give - gap // 2)
                 for take in prices[max(at - 1, 0) : at + 1]:
                     if abs(2 * (give - take) - gap) < best:
-                        best, trade = abs(2 * (give - take) - gap), (give, take)
-            if best < gap:
+                        best, trade = abs(2 * (give - take) - gap), (rank, give, take, takes[take])
+            if trade:
                 break
-        else:
+        if not trade:
             break
-        give, take = trade
-        for source, target, bundle in ((busy, rank, gives[give]), (rank, busy, takes[take])):
+        rank, give, take, taken = trade
+        for source, target, bundle in ((busy, rank, gives[give]), (rank, busy, taken)):
             for cost in bundle:
                 held[source][cost] -= 1
                 held[target][cost] = held[target].get(cost, 0) + 1
         loads[busy] += take - give
         loads[rank] += give - take
-    return _transposed(held), loads
+    return _transposed(held) if held else table, loads
 
 
 def _transposed(table: _Table) -> _Table:

@@ -61,7 +61,7 @@ FAULTS = {
     "raises": (out_of_memory, "the encoder failed on rank 1: OutOfMemoryError: tried to allocate 20 GiB"),
     "a row too few": (
         lambda rows: rows[1:],
-        r"failed on rank 1: ValueError: the encoder returned \d+ rows for a share that has \d+ by the plan",
+        r"failed on rank 1: ValueError: the encoder returned \d+ rows where the plan has \d+",
     ),
     "a row too many": (lambda rows: torch.cat([rows, rows[:1]]), "failed on rank 1: ValueError: the encoder"),
     "another type": (
@@ -109,7 +109,7 @@ BATCHES: dict[str, tuple[Callable[[], tuple[Toy, Any, Any]], dict[str, Any], str
     "frame counts that do not fit": (
         packed((2, 4, 4), (1, 4, 4)),
         {**packed_batch((2, 4, 4), (1, 4, 4)), "num_frames": torch.tensor([2])},
-        "failed on rank 1: ValueError: num_frames must account for every row",
+        "failed on rank 1: ValueError: num_frames must cut imgs_sizes into items",
     ),
     "an image without a patch": (
         images((4, 4), (2, 2)),
@@ -193,8 +193,8 @@ def test_a_group_of_other_members_is_refused() -> None:
         check_locally(rank, blocks[rank // 2], 2, language_model=language_model(strided))
 
     texts = message_on_every_rank(4, call, ValueError)
-    assert texts[0].endswith("slices its sequence over ranks [0, 2], the vision encoder would shard over ranks [0, 1]")
-    assert texts[3].endswith("slices its sequence over ranks [1, 3], the vision encoder would shard over ranks [2, 3]")
+    assert texts[0].endswith("images over ranks [0, 1], the language model's sequence over ranks [0, 2]")
+    assert texts[3].endswith("images over ranks [2, 3], the language model's sequence over ranks [1, 3]")
 
 
 @pytest.mark.parametrize("model", [None, nn.Linear(1, 1), language_model(None)])

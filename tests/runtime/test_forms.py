@@ -21,7 +21,7 @@ from toys import (
     packed_params,
 )
 
-from skillgen.runtime.forms import GridRows, ImageBatch, PackedPatches
+from skillgen.runtime.forms import PLACEHOLDER_ROWS, GridRows, ImageBatch, PackedPatches
 from skillgen.runtime.plan import Plan, Run, Segment, make_plan
 
 
@@ -67,21 +67,19 @@ def test_grid_rows_of_all_shares_are_the_batch(data: Any, items: Any, split_fram
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.data(), st.lists(st.tuples(sides, sides), min_size=1, max_size=6), st.booleans())
-def test_images_of_all_shares_are_the_batch(data: Any, grids: Any, sized: bool) -> None:
-    form, batch = ImageBatch(patch_size=2, merge_size=1), image_batch(*grids, sizes=sized)
+@given(st.data(), st.lists(st.tuples(sides, sides), min_size=1, max_size=6))
+def test_images_of_all_shares_are_the_batch(data: Any, grids: Any) -> None:
+    form, batch = ImageBatch(patch_size=2, merge_size=1), image_batch(*grids)
     plan = any_plan(data.draw, form.units(batch).runs)
     for share in plan.shares:
         taken = form.take(batch, share, [] if share else ["image"])
         for place, (run, _, _) in enumerate(share):
-            height, width = taken["image_sizes"][place].tolist() if sized else taken["pixel_values"].shape[-2:]
-            assert (height, width) == tuple(
-                batch["image_sizes"][run].tolist() if sized else batch["pixel_values"].shape[-2:]
-            )
+            height, width = taken["image_sizes"][place].tolist()
+            assert [height, width] == batch["image_sizes"][run].tolist()
             assert torch.equal(
                 taken["pixel_values"][place, :, :height, :width], batch["pixel_values"][run, :, :height, :width]
             )
-        if sized and share:
+        if share:
             assert taken["pixel_values"].shape[-2:] == tuple(taken["image_sizes"].max(0).values.tolist())
 
 
@@ -167,18 +165,11 @@ def test_the_callers_objects_are_not_changed() -> None:
 
 PLACEHOLDERS = {
     "images": (ImageToy.form, image_batch((4, 4), (6, 2))),
-    "images without sizes": (ImageToy.form, image_batch((4, 4), (4, 4), sizes=False)),
-    "images of one merge group, without sizes": (ImageBatch(2, 1), image_batch((1, 2), sizes=False)),
     "grid": (GridToy.form, grid_batch((1, 4, 4), (3, 2, 4))),
     "whole videos": (GridRows(merge_size=2, split_frames=False), grid_batch((3, 2, 4))),
     "packed": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5))),
     "tubelets of four": (PackedPatches(patch_size=2, tubelet=4), packed_batch((1, 4, 4), (3, 3, 5))),
     "padded": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5), padded=True)),
-    "static": (PackedPatches(patch_size=2), {"images": torch.ones(3, 3, 8, 8)}),
-    "static, empty sizes": (
-        PackedPatches(patch_size=2, tubelet=2),
-        {"images": torch.ones(3, 3, 8, 8), "imgs_sizes": torch.empty(0, 2), "num_frames": torch.tensor([3])},
-    ),
 }
 
 
@@ -188,7 +179,7 @@ def test_a_placeholder_is_legal_and_has_the_rows_foretold(form: Any, batch: dict
     for kind in set(units.kinds):
         taken = form.units(form.take(batch, [], [kind]))
         assert set(taken.kinds) == {kind}
-        assert sum(run.count * rows for run, rows in zip(taken.runs, taken.rows, strict=True)) == units.blank_rows >= 2
+        assert [run.count * rows for run, rows in zip(taken.runs, taken.rows, strict=True)] == [PLACEHOLDER_ROWS]
 
 
 ZERO = {
@@ -196,6 +187,8 @@ ZERO = {
     "grid": (GridToy.form, {"pixel_values": torch.empty(0, 12), "image_grid_thw": torch.empty(0, 3)}),
     "packed": (PackedPatches(2, 2), {"images": torch.empty(1, 0, 12), "imgs_sizes": torch.empty(0, 2)}),
     "padded": (PackedPatches(2, 2), {"images": torch.empty(0, 3, 4, 4), "imgs_sizes": torch.empty(0, 2)}),
+    "images without sizes": (ImageToy.form, image_batch((4, 4), (4, 4), sizes=False)),
+    "static": (PackedPatches(2, 2), {"images": torch.ones(3, 3, 8, 8), "num_frames": torch.tensor([3])}),
 }
 
 
@@ -209,9 +202,9 @@ def test_a_batch_without_images_has_no_units(form: Any, batch: dict[str, Any]) -
     [
         (
             {**packed_batch((1, 2, 2), (2, 2, 2)), "num_frames": torch.tensor([1, 1])},
-            r"num_frames must account.*\[1, 1\] for 3",
+            r"items of one size: \[1, 1\] for",
         ),
-        ({**packed_batch((1, 2, 2), (1, 2, 4)), "num_frames": torch.tensor([2])}, "must share one size"),
+        ({**packed_batch((1, 2, 2), (1, 2, 4)), "num_frames": torch.tensor([2])}, "items of one size"),
     ],
 )
 def test_frame_counts_that_do_not_fit_are_named(batch: dict[str, Any], message: str) -> None:

@@ -90,8 +90,8 @@ def test_frames_fill_up_beside_large_images() -> None:
         ({"ranks": 0}, "ranks must be at least 1, got 0"),
         ({"alpha": -1}, "alpha must be at least 0, got -1"),
         ({"method": "even"}, "method must be balanced, contiguous or count, got 'even'"),
-        ({"runs": [Run(4), Run(0)]}, "patches and count of a run must be at least 1, got 0 and 1"),
-        ({"runs": [Run(4, 0)]}, "patches and count of a run must be at least 1, got 4 and 0"),
+        ({"runs": [Run(4), Run(0)]}, "patches must be at least 1, got 0"),
+        ({"runs": [Run(4, 0)]}, "count must be at least 1, got 0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
