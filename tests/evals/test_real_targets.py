@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evals.conftest import TECHNIQUE
 
 from skillgen.cli import main
 
+TECHNIQUE = "vision-dp-over-cp"
 FORKED = Path(__file__).with_name("forked.py")
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "no-reduce": ("ministral3", ["parity", "training"], "ministral3 training: CP 2, 20 steps of SGD"),
