@@ -28,7 +28,7 @@ class Units(NamedTuple):
     kinds: tuple[str, ...]  # the part of the encoder that each run exercises
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GridRows:
     """Packed pixel rows [sum(t * h * w), features] and a grid [items, 3] of (t, h, w) patches.
 
@@ -62,7 +62,7 @@ class GridRows:
         return {**call, self.pixels: torch.cat(pieces), self.grid: call[self.grid].new_tensor(local)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageBatch:
     """Images [N, C, H, W] padded at the right and bottom, with their sizes [N, 2] (height, width) in pixels.
 
@@ -148,7 +148,7 @@ class ImageBatch:
         return items
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PackedPatches(ImageBatch):
     """Images or packed patches whose grids are padded to even sides: ceil(h / 2) * ceil(w / 2) rows."""
 

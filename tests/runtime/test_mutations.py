@@ -76,7 +76,7 @@ def units_of_frames(patch: pytest.MonkeyPatch) -> None:
         )
 
     def take_frames(self: PackedPatches, call: Any, share: Any, fill: Any) -> Any:
-        narrow = PackedPatches(self.patch_size, 1)
+        narrow = PackedPatches(patch_size=self.patch_size)
         first = [sum(call["num_frames"].tolist()[:run]) for run in range(len(call["num_frames"]))]
         single = [Segment(first[s.run] + s.start + i, 0, 1) for s in share for i in range(s.count)]
         taken = take(narrow, call, single, []) if share else take(self, call, share, fill)
