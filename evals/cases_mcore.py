@@ -17,16 +17,18 @@ LONE_FRAME = {2: (3,), 4: (3, 5, 7), 8: (3, 5, 7, 9, 11, 13, 19)}
 def cases(context: Context, family: Family) -> Iterator[Case]:
     """Cases at the one CP size that the helpers can do on gloo: their group must be ranks 0 to n - 1."""
     cp = context.world
+
+    def case(name: str, items: list[Item], *, fails: bool = False) -> Case:
+        return Case("parity", f"CP {cp}, mcore splitter, {name}", lambda: _run(context, family, items, fails=fails))
+
     for count in (0, 1, 2, 3, 5):
-        yield Case(
-            "parity", f"CP {cp}, mcore splitter, {count} images", lambda n=count: _run(context, family, images(n))
-        )  # type: ignore[misc]
+        yield case(f"{count} image{'' if count == 1 else 's'}", images(count))
     if family.variant == family.variants[0]:
         for patches in (2, 3, 4, 5):
             frames = 2 * patches - 1
-            items, known = [Item(2, 3, patches)], frames in LONE_FRAME.get(cp, ())
-            name = f"CP {cp}, mcore splitter, video of {frames} frames{' (known to fail)' if known else ''}"
-            yield Case("parity", name, lambda i=items, k=known: _run(context, family, i, fails=k))  # type: ignore[misc]
+            known = frames in LONE_FRAME.get(cp, ())
+            name = f"video of {frames} frames{' (known to fail)' if known else ''}"
+            yield case(name, [Item(2, 3, patches)], fails=known)
     yield Case("agreement", "wrong group size", lambda: wrong_size(context, family, cp))
     for kind in ("cost", "training"):
         yield Case(kind, "mcore splitter", _backward_not_on_gloo)

@@ -89,7 +89,7 @@ class Harness:
         """megatron-core compiles small fused functions at import; loading the compiler alone costs 8 s per rank."""
         import torch
 
-        torch.compile = lambda model=None, **_: model if model is not None else _nothing  # type: ignore[assignment]
+        torch.compile = lambda model=None, **_: model if model is not None else _nothing
         self.stand_ins.append("torch.compile leaves its function eager")
 
     def _stand_in_for_triton(self) -> None:

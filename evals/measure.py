@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 from .families.base import Family
 
 COLLECTIVES = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
-    "barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor",
-    "scatter", "send", "recv", "isend", "irecv", "batch_isend_irecv",
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "scatter", "send", "recv", "isend", "irecv", "batch_isend_irecv",
 )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def collectives() -> Iterator[Traffic]:
 
         return record
 
-    for name in COLLECTIVES:
+    for name in filter(partial(hasattr, dist), COLLECTIVES):
         originals[name] = getattr(dist, name)
         setattr(dist, name, recorder(name, originals[name]))
     try:

@@ -118,8 +118,8 @@ def bars(title: str, series: dict[str, list[float]]) -> str:
         parts.append(f'<rect x="{120 * arm}" y="{height + 42}" width="10" height="10" fill="{colour}"/>')
         parts.append(f'<text x="{120 * arm + 14}" y="{height + 51}">{escape(name)}</text>')
     parts += [f'<text x="{rank * group}" y="{height + 34}">rank {rank}</text>' for rank in range(ranks)]
-    size = f'width="{max(ranks * group, 120 * len(series), 320)}" height="{height + 60}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-size="11" role="img">{"".join(parts)}</svg>'
+    shape = f'width="{max(ranks * group, 120 * len(series), 320)}" height="{height + 60}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {shape} font-size="11" role="img">{"".join(parts)}</svg>'
 
 
 def _series(row: dict[str, Any], prefix: str) -> dict[str, list[float]]:

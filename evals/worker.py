@@ -51,7 +51,8 @@ def run(spec: dict[str, Any]) -> None:
     def keep(running: str | None, row: dict[str, Any] | None = None) -> None:
         rows.extend([row] if row else [])
         if dist.get_rank() == 0:
-            record = {"rows": rows, "kinds": list(kinds), "running": running, "stand_ins": harness.stand_ins}
+            record: dict[str, Any] = {"rows": rows, "kinds": list(kinds), "running": running}
+            record["stand_ins"] = harness.stand_ins
             record["environment"] = environment(harness, spec["backend"])
             partial = Path(spec["result"] + ".partial")
             partial.write_text(json.dumps(record))

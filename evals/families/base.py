@@ -95,7 +95,7 @@ class Family(ABC):
         self.variant = variant
         harness.shells(*self.packages)
         self.prepare(harness)
-        self.code = harness.load(self.module)
+        self.code: Any = harness.load(self.module)
         harness.stands_in(f"{self.name}: language model replaced by a position-wise stub (embedding, MLP, loss)")
 
     def prepare(self, harness: Harness) -> None:

@@ -121,7 +121,7 @@ class NemotronOmni(Family):
 def _takes(cls: type, parameter: str) -> bool:
     import inspect
 
-    return parameter in inspect.signature(cls.__init__).parameters
+    return parameter in inspect.signature(cls).parameters
 
 
 def _local_specs() -> tuple[Any, Any]:

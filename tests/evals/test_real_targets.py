@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,12 +36,15 @@ def forked(tmp_path: Path, specs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def spec(target: Path, mcore: Path, family: str, kinds: list[str], **changes: Any) -> dict[str, Any]:
     base = {"technique": TECHNIQUE, "target": str(target), "mcore": str(mcore), "families": [family], "kinds": kinds}
-    return base | {"backend": "gloo", "mutate": None, "baseline": None, "limit": 3, "nproc": 2} | changes
+    return (
+        base | {"backend": "gloo", "mutate": None, "baseline": None, "limit": 3, "nproc": 2, "timeout": 120} | changes
+    )
 
 
 @pytest.fixture(scope="module")
 def mutants(bridge: Path, mcore: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     specs = [spec(bridge, mcore, family, kinds, mutate=name) for name, (family, kinds, _) in FAULTS.items()]
+    specs[-1]["timeout"] = 45  # without agreement a rank dies sooner or later
     return dict(zip(FAULTS, forked(tmp_path_factory.mktemp("mutants"), specs), strict=True))
 
 
@@ -60,7 +64,7 @@ def test_four_ranks_cover_strided_groups_and_other_members(bridge: Path, mcore: 
     assert rows["ministral3 parity: CP 2, strided groups"] == "passed"
     assert rows["ministral3 agreement: equal size, other members"] == "passed"
     assert rows["ministral3 parity: CP 4, 1 image"] == "passed"
-    assert "failed" not in rows.values()
+    assert not {"failed", "died"} & set(rows.values())
 
 
 def test_the_command_runs_the_suite(
@@ -85,13 +89,11 @@ def test_the_command_runs_the_suite(
 
 @pytest.mark.parametrize("splitter", ["balanced", "mcore"])
 def test_the_canonical_nemotron_omni(bridge_main: Path, mcore: Path, tmp_path: Path, splitter: str) -> None:
-    import shutil
-
     tree = tmp_path / "tree"
     shutil.copytree(bridge_main, tree)
     assert main(["apply", TECHNIQUE, str(tree), "--family", "nemotron_omni", "--splitter", splitter]) == 0
     (rows,) = forked(tmp_path, [spec(tree, mcore, "nemotron_omni", ["parity", "agreement"], limit=20)])
-    assert "failed" not in rows.values()
+    assert not {"failed", "died"} & set(rows.values())
     assert list(rows.values()).count("passed") >= 10
     if splitter == "mcore":
         assert rows["nemotron_omni parity: CP 2, mcore splitter, video of 3 frames (known to fail)"] == "passed"
