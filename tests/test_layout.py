@@ -52,6 +52,15 @@ def test_adapters_are_at_most_sixty_lines_without_their_examples() -> None:
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
+def test_the_example_in_contributing_is_the_real_one() -> None:
+    blocks = (ROOT / "CONTRIBUTING.md").read_text().split("```python\n")[1:]
+    sources = [ROOT / "generators/adapters/bridge/ministral3.py"]
+    sources += [ROOT / "templates/vision_dp_over_cp/sites/ministral3.py.j2"]
+    text = "\n".join(path.read_text() for path in sources)
+    assert len(blocks) == 3
+    assert [block for block in blocks if block.partition("```")[0] not in text] == []
+
+
 def test_runtime_is_small_and_imports_torch_alone() -> None:
     files = python_files("runtime")
     assert sum(written(path.read_text()) for path in files) <= 600
