@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ def is_enabled(flag: bool, cp_size: int) -> bool:
     return flag and not off
 
 
-@lru_cache(maxsize=None)
+@cache
 def _log_once(message: str) -> None:
     logger.info(message)
 

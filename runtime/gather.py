@@ -81,7 +81,7 @@ def _exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.Pro
 
 
 def sum_over_ranks(contributions: Tensor, rank: int) -> Tensor:
-    """Sum [ranks, rows, width] gradients of this rank's rows: each rank's sequence shard saw only some of their uses."""
+    """Sum [ranks, rows, width] gradients of this rank's rows: each rank's sequence shard saw some of their uses."""
     half = contributions.dtype in (torch.float16, torch.bfloat16)
     return contributions.sum(dim=0, dtype=torch.float32 if half else None).to(contributions.dtype)
 

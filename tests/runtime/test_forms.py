@@ -185,10 +185,19 @@ def test_a_placeholder_is_legal_and_has_the_rows_foretold(form: Any, batch: dict
 ZERO = {
     "images": (ImageToy.form, {"pixel_values": torch.empty(0, 3, 4, 4), "image_sizes": torch.empty(0, 2)}),
     "grid": (GridToy.form, {"pixel_values": torch.empty(0, 12), "image_grid_thw": torch.empty(0, 3)}),
-    "packed": (PackedPatches(patch_size=2, tubelet=2), {"images": torch.empty(1, 0, 12), "imgs_sizes": torch.empty(0, 2)}),
-    "padded": (PackedPatches(patch_size=2, tubelet=2), {"images": torch.empty(0, 3, 4, 4), "imgs_sizes": torch.empty(0, 2)}),
+    "packed": (
+        PackedPatches(patch_size=2, tubelet=2),
+        {"images": torch.empty(1, 0, 12), "imgs_sizes": torch.empty(0, 2)},
+    ),
+    "padded": (
+        PackedPatches(patch_size=2, tubelet=2),
+        {"images": torch.empty(0, 3, 4, 4), "imgs_sizes": torch.empty(0, 2)},
+    ),
     "images without sizes": (ImageToy.form, image_batch((4, 4), (4, 4), sizes=False)),
-    "static": (PackedPatches(patch_size=2, tubelet=2), {"images": torch.ones(3, 3, 8, 8), "num_frames": torch.tensor([3])}),
+    "static": (
+        PackedPatches(patch_size=2, tubelet=2),
+        {"images": torch.ones(3, 3, 8, 8), "num_frames": torch.tensor([3])},
+    ),
 }
 
 
