@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import textwrap
+import tokenize
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -29,14 +31,18 @@ def splice(data: bytes, splices: Iterable[Splice]) -> bytes:
 
 def _frozen_lines(code: str) -> set[int]:
     """Line numbers inside multi-line strings that are data: their white space is their value."""
-    tree = ast.parse(code)
-    text = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    shown = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Expr)]
+    text = [range(n.lineno, (n.end_lineno or n.lineno) + 1) for n in shown if isinstance(n, ast.Constant)]
     frozen: set[int] = set()
-    for node in ast.walk(tree):
-        constant = isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
-        if (constant or isinstance(node, ast.JoinedStr)) and id(node) not in text:
-            assert isinstance(node, ast.expr)
-            frozen.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+    opened: list[int] = []  # of f-strings, which are several tokens from Python 3.12 on
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        kind, first = tokenize.tok_name[token.type], token.start[0]
+        if kind.endswith("STRING_START"):
+            opened.append(first)
+        elif kind.endswith("STRING_END") or kind == "STRING":
+            first = first if kind == "STRING" else opened.pop()
+            if not any(first in lines for lines in text):
+                frozen.update(range(first + 1, token.end[0] + 1))
     return frozen
 
 

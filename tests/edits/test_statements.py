@@ -107,6 +107,13 @@ def test_noop(edit: InsertBefore | InsertAfter | ReplaceStatement) -> None:
             id="white space of multi-line data is kept",
         ),
         pytest.param(
+            before("rows = self.encode(pixels, sizes=sizes)", "x = f(\n    'a'\n    f'{b}'\n    'c'\n)"),
+            "        # features first\n",
+            "        x = f(\n            'a'\n            f'{b}'\n            'c'\n        )\n"
+            "        # features first\n",
+            id="strings joined over several lines",
+        ),
+        pytest.param(
             replace("rows = rows * 2", "if sizes:\n    rows = rows * 2\nelse:\n    rows = rows * 3"),
             "            rows = rows * 2\n",
             "            if sizes:\n                rows = rows * 2\n"
