@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from skillgen.target import Target
 
 
+RENEWED = "renewed-with-the-shared-runtime"  # not asked for; applied by another version of this pack
+
+
 @dataclass(frozen=True)
 class FamilyPatch:
     """One family's row, its plan, and what it does to each file on top of the families before it."""
@@ -48,9 +51,14 @@ def plan_changes(
     ledger.recover(target)
     space = ledger.Workspace(target)
     disk = _Disk(space)
-    chosen, idle = _choose(module.rows(target), families, {f for t, f in space.receipts if t == technique})
+    rows = module.rows(target)
+    chosen, idle = _choose(rows, families, {f for t, f in space.receipts if t == technique})
     length = checks.line_length(target.root)
     plans = [module.plan(target, row.family, options) for row in chosen]
+    outdated = _outdated(space, plans)
+    renewed = [row for row in rows if row.family in outdated and row not in chosen]
+    chosen += [replace(row, notes=(*row.notes, RENEWED)) for row in renewed]
+    plans += [module.plan(target, row.family, options) for row in renewed]
     for plan in plans:  # all earlier patches first: a newer runtime then replaces one that they share
         if plan.edits and (plan.technique, plan.family) in space.receipts:
             space.remove((plan.technique, plan.family))
@@ -101,6 +109,21 @@ def _choose(rows: Sequence[Row], families: Sequence[str], ours: set[str]) -> tup
     if refused and (families or not chosen + idle):
         raise _refusal(refused, named=bool(families))
     return chosen, idle
+
+
+def _outdated(space: Workspace, plans: Sequence[FamilyPlan]) -> set[str]:
+    """Families whose applied patch holds other content of a file that these plans create.
+
+    They are renewed as a whole: what their patch calls in a shared file may have changed along with it.
+    """
+    new = {edit.path: edit.content.encode() for plan in plans for edit in plan.edits if isinstance(edit, AddFile)}
+    return {
+        family
+        for (technique, family), receipt in space.receipts.items()
+        if any(technique == plan.technique for plan in plans)
+        for path, entry in receipt.entries.items()
+        if entry.before is None and path in new and entry.after != new[path]
+    }
 
 
 def _refusal(rows: Sequence[Row], *, named: bool) -> SkillgenError:

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.trees import MODEL, PROVIDER, Skillgen, git, snapshot
+from cli.trees import MODEL, PROVIDER, SECOND, Skillgen, git, snapshot, write
 
 from skillgen import resources
 from skillgen.cli import main
+from skillgen.engine import RENEWED
 
 T = "vision-dp-over-cp"
 
@@ -139,6 +140,37 @@ def test_a_newer_pack_replaces_its_older_patch(
     assert snapshot(tree) == before
     assert skillgen("apply", T, tree)[0] == 0
     assert snapshot(tree).keys() == new.keys()
+
+
+def test_a_second_family_renews_an_older_packs_first(
+    skillgen: Skillgen, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tree / "megatron/bridge", SECOND)
+    before = snapshot(tree)
+    with monkeypatch.context() as older:
+        sources = {**resources.runtime_sources(), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
+        del sources["forms.py"]
+        older.setattr(resources, "runtime_sources", lambda: sources)
+        older.setattr(resources, "version", lambda: "0.0.1")
+        assert skillgen("apply", T, tree, "--family", "ministral3")[0] == 0
+    code, answer = skillgen("apply", T, tree, "--family", "qwen3_omni")
+    assert code == 0
+    notes = {row["family"]: row["notes"] for row in answer["rows"]}
+    assert [family for family in notes if RENEWED in notes[family]] == ["ministral3"]
+    both = snapshot(tree)
+    rows = skillgen("status", tree)[1]["rows"]
+    assert {(row["state"], row["pack_version"]) for row in rows} == {("applied", resources.version())}
+    assert skillgen("revert", T, tree, "--family", "qwen3_omni")[0] == 0
+    one = snapshot(tree)
+    assert skillgen("revert", T, tree)[0] == 0
+    assert snapshot(tree) == before
+    assert skillgen("apply", T, tree, "--family", "ministral3")[0] == 0
+    assert snapshot(tree) == one
+    assert skillgen("apply", T, tree)[0] == 0
+    assert snapshot(tree).keys() == both.keys()
+    assert skillgen("revert", T, tree, "--family", "ministral3")[0] == 0
+    assert skillgen("revert", T, tree, "--family", "qwen3_omni")[0] == 0
+    assert snapshot(tree) == before
 
 
 def test_doctor_says_what_each_absence_means(skillgen: Skillgen, tree: Path) -> None:

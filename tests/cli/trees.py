@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,57 @@ class Ministral3Model(torch.nn.Module):
 ''',
 }
 
+SECOND = {  # a second family that can be patched: qwen3_omni
+    "models/qwen_omni/qwen3_omni_provider.py": '''\
+"""Provider."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Qwen3OmniModelProvider:
+    """Configuration."""
+
+    spatial_merge_size: int = 2
+''',
+    "models/qwen_omni/modeling_qwen3_omni/thinker_model.py": '''\
+"""Model."""
+
+import torch
+
+from megatron.bridge.models.qwen_vl.modelling_qwen3_vl.utils import split_data_cp_rank
+
+
+class Qwen3OmniThinkerModel(torch.nn.Module):
+    """Vision and language."""
+
+    def __init__(self, language_transformer_config, pg_collection=None):
+        super().__init__()
+        self.pg_collection = pg_collection
+
+    def get_image_features(self, pixel_values, grid):
+        """Images."""
+        return self.visual(pixel_values, grid_thw=grid)
+
+    def get_video_features(self, pixel_values, grid):
+        """Videos."""
+        return self.visual(pixel_values, grid_thw=grid)
+
+    def forward(self, ids, pixels, grid, videos, video_grid, size, rank):
+        """One step."""
+        tp_rank = self.pg_collection.tp.rank() if self.pg_collection is not None else 0
+        rows, levels = self.get_image_features(pixels, grid)
+        more, _ = self.get_video_features(videos, video_grid)
+        merged = self.merge(ids, rows, more, levels, tp_rank)
+        return self.language_model(split_data_cp_rank(merged, size, 0, rank))
+''',
+}
+
 Skillgen = Callable[..., tuple[int, dict[str, Any]]]
 
 
-def write(package: Path) -> None:
-    files = dict(FILES)
+def write(package: Path, extra: Mapping[str, str] | None = None) -> None:
+    files = {**FILES, **(extra or {})}
     for adapter in adapters("megatron-bridge"):
         if adapter.family in OTHERS:
             example = adapter.examples[0]
