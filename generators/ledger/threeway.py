@@ -35,11 +35,9 @@ def transfer(old: bytes | None, new: bytes | None, current: bytes | None, *, alo
     old_lines, new_lines, lines = old.splitlines(True), new.splitlines(True), current.splitlines(True)
     forward, done = _Mapping(old_lines, lines), _Mapping(new_lines, lines)
     result = list(lines)
-    for tag, i1, i2, j1, j2 in reversed(SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()):
-        if tag == "equal":
-            continue
+    for i1, i2, j1, j2 in reversed(_hunks(old_lines, new_lines)):
         place = forward.locate(i1, i2, alone)
-        if place is None and done.locate(j1, j2, alone) is not None:
+        if place is None and not _within(old_lines[i1:i2], lines) and done.locate(j1, j2, alone) is not None:
             continue
         if place is None:
             raise Overlap(forward.near(i1))
@@ -58,9 +56,9 @@ def compose(before: bytes | None, afters: Sequence[bytes], order: bytes) -> byte
     hunks: dict[tuple[int, int], list[bytes]] = {}
     for after in afters:
         new = after.splitlines(True)
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, lines, new, autojunk=False).get_opcodes():
+        for i1, i2, j1, j2 in _hunks(lines, new):
             text = b"".join(new[j1:j2])
-            if tag != "equal" and text not in hunks.setdefault((i1, i2), []):
+            if text not in hunks.setdefault((i1, i2), []):
                 hunks[i1, i2].append(text)
     result, done = [], 0
     for (low, high), texts in sorted(hunks.items()):
@@ -69,6 +67,32 @@ def compose(before: bytes | None, afters: Sequence[bytes], order: bytes) -> byte
         result += [*lines[done:low], *sorted(texts, key=order.find)]
         done = high
     return b"".join(result + lines[done:])
+
+
+def _hunks(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int, int, int]]:
+    """Ranges of old lines with the new lines in their place; repeated lines do not pull a hunk away from its place."""
+    head, tail = _ends(old, new)
+    middle = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
+    return [
+        (i1 + head, i2 + head, j1 + head, j2 + head)
+        for tag, i1, i2, j1, j2 in middle.get_opcodes()
+        if tag != "equal"
+    ]
+
+
+def _ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """How many lines at the top, and then at the bottom, are the same in both."""
+    most, head, tail = min(len(one), len(other)), 0, 0
+    while head < most and one[head] == other[head]:
+        head += 1
+    while tail < most - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    return head, tail
+
+
+def _within(part: Sequence[bytes], lines: Sequence[bytes]) -> bool:
+    """Whether these lines, at least one, stand in the text one after the other."""
+    return bool(part) and any(lines[at : at + len(part)] == part for at in range(len(lines) - len(part) + 1))
 
 
 def _first_difference(old: bytes, current: bytes) -> int:
@@ -83,13 +107,7 @@ class _Mapping:
         # Sentinels make the two ends of a text ordinary context.
         self.source: list[bytes | str] = ["start", *source, "end"]
         self.other: list[bytes | str] = ["start", *other, "end"]
-        head = 0
-        while head < min(len(self.source), len(self.other)) and self.source[head] == self.other[head]:
-            head += 1
-        tail = 0
-        most = min(len(self.source), len(self.other)) - head
-        while tail < most and self.source[-1 - tail] == self.other[-1 - tail]:
-            tail += 1
+        head, tail = _ends(self.source, self.other)
         middle = SequenceMatcher(
             None,
             self.source[head : len(self.source) - tail],
