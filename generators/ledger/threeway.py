@@ -74,9 +74,7 @@ def _hunks(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int, i
     head, tail = _ends(old, new)
     middle = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
     return [
-        (i1 + head, i2 + head, j1 + head, j2 + head)
-        for tag, i1, i2, j1, j2 in middle.get_opcodes()
-        if tag != "equal"
+        (i1 + head, i2 + head, j1 + head, j2 + head) for tag, i1, i2, j1, j2 in middle.get_opcodes() if tag != "equal"
     ]
 
 
