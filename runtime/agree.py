@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -41,13 +42,18 @@ def agree(
 ) -> None:
     """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
 
-    The VisionShardingError names each failing rank and its reason; on a failing rank its own error is the cause.
+    The VisionShardingError names each failing rank and its reason; on a failing rank its own error is the cause. A
+    rank that does not come is noticed when the group's timeout is over.
     """
     # On a stream of its own the exchange does not wait for the encoder's kernels.
-    with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
+    with torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext():
         mine = torch.tensor([digest, int(failure is not None)], dtype=torch.int64, device=device)
         received = [torch.empty_like(mine) for _ in range(group.size())]
-        dist.all_gather(received, mine, group=group)
+        try:
+            dist.all_gather(received, mine, group=group)
+        except RuntimeError as error:
+            silent = "a rank did not answer: it has no images, VISION_DP_OVER_CP=0 is set there alone, or it has died"
+            raise VisionShardingError(f"vision_dp_over_cp: {silent}") from failure or error
         exchanged = torch.stack(received).tolist()
     failed = any(status for _, status in exchanged)
     if not failed and len({theirs for theirs, _ in exchanged}) == 1:

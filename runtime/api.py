@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .agree import agree, check_group, is_trainable, plan_digest
 from .forms import PLACEHOLDER_ROWS, GridRows, ImageBatch, Units
-from .gather import gather_rows, row_layout
+from .gather import Layout, gather_rows, row_layout
 from .plan import Segment, make_plan
 
 
@@ -77,7 +77,7 @@ def shard_over_cp(
         call = signature.bind(*args, **kwargs)
         pixels = call.arguments[form.pixels]
         trainable = is_trainable(modules, pixels)
-        units, features, failure = Units((), (), ()), [], None
+        units, layout, features, failure = Units((), (), ()), Layout([], [], []), [], None
         try:
             units = form.units(call.arguments)
             plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
@@ -95,7 +95,7 @@ def shard_over_cp(
             failure = error
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
-            digest = plan_digest(units, method, alpha, trainable, levels)
+            digest = plan_digest(units, layout, trainable, levels)
             summary = f"{sum(run.count for run in units.runs)} units, {sum(units.rows)} rows, features {levels}"
             agree(digest, failure, summary, group, pixels.device)
         if not units.runs:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .plan import Plan
 
@@ -36,9 +37,9 @@ def gather_rows(
     """All-gather this rank's rows of every feature level in one collective.
 
     Args:
-        features: one tensor per level, shape [local rows, width of the level], one dtype and device.
+        features: one tensor per level, shape [local rows, width of the level], on one device.
         layout: the same on every rank of the group.
-        group: every member calls this the same number of times, in the same order.
+        group: every member makes the same calls in the same order, and a backward through each where it is trainable.
         trainable: whether backward takes part; the same on every rank, whatever its local tensors require.
 
     Returns:
@@ -62,9 +63,12 @@ class _GatherRows(torch.autograd.Function):
         local = torch.cat(features, dim=1)
         gathered = _exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
         rows = torch.cat(restore_order(gathered.split(layout.piece_rows), layout.order))
-        return tuple(level.contiguous() for level in rows.split(ctx.widths, dim=1))
+        # A view could not be changed in place.
+        levels = rows.split(ctx.widths, dim=1) if len(features) > 1 else (rows,)
+        return tuple(level.to(given.dtype).contiguous() for level, given in zip(levels, features))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         layout, group, (anchor,) = ctx.layout, ctx.group, ctx.saved_tensors
         mine = layout.rank_rows[group.rank()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from toys import Toy, grid_batch, image_batch, language_model, packed_batch
 
 from skillgen.runtime import agree, api
 from skillgen.runtime.agree import VisionShardingError
+from skillgen.runtime.plan import make_plan
 
 SOON = 5.0  # seconds
 
@@ -137,6 +139,31 @@ def test_a_rank_that_would_skip_backward_is_known_to_all() -> None:
 
     for text in message_on_every_rank(2, call, VisionShardingError):
         assert "different batches" in text
+
+
+def test_a_rank_that_plans_differently_is_known_to_all() -> None:
+    """As with another version of the runtime: rows would arrive in the wrong place, or not at all."""
+
+    def call(rank: int) -> None:
+        toy, form, batch = images((2, 2), (2, 2), (4, 4))()
+        if rank == 1:
+            api.make_plan = lambda runs, ranks, **_: make_plan(runs, ranks, alpha=1, method="count")
+        sharding.shard(toy, form)(**batch)
+
+    for text in message_on_every_rank(2, call, VisionShardingError):
+        assert "different batches" in text
+
+
+def test_a_rank_that_does_not_come_is_told_of() -> None:
+    def on_rank(rank: int) -> None:
+        toy, form, batch = images((4, 4), (2, 2))()
+        group = dist.new_group(timeout=timedelta(seconds=1))
+        if rank == 0:
+            with pytest.raises(VisionShardingError, match="a rank did not answer: it has no images"):
+                sharding.shard(toy, form, group)(**batch)
+        dist.barrier()
+
+    run_ranks(2, on_rank)
 
 
 def test_the_group_goes_on_after_a_failure() -> None:

@@ -202,3 +202,34 @@ def test_levels_that_no_loss_reads_get_zero_gradients() -> None:
         assert not toy.deep[0].weight.grad.any()
 
     run_ranks(2, on_rank)
+
+
+def test_features_behave_like_those_of_an_encoder() -> None:
+    """They may be changed in place, each level keeps its dtype, and a wrong second derivative is never given."""
+
+    def on_rank(rank: int) -> None:
+        toy, form, batch = grid((1, 4, 4), (1, 2, 2))()
+        rows = sharding.shard(toy, form)(**batch)
+        rows += 1
+        first = torch.autograd.grad(rows.pow(2).sum(), toy.projector.weight, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            first[0].sum().backward()
+
+        plan = make_plan([(4, 1), (4, 1)], 2, alpha=4)
+        layout = gather.row_layout(plan, [4, 4])
+        local = [torch.ones(4, 2, dtype=dtype, requires_grad=True) for dtype in (torch.bfloat16, torch.float32)]
+        levels = gather.gather_rows(local, layout, dist.group.WORLD, trainable=True)
+        torch.autograd.backward(levels, [torch.ones_like(level) for level in levels])
+        for level, own_level in zip(levels, local, strict=True):
+            assert level.dtype == own_level.dtype == own_level.grad.dtype
+
+    run_ranks(2, on_rank)
+
+
+def test_a_compiled_caller() -> None:
+    def on_rank(rank: int) -> None:
+        toy, form, batch = images((4, 4), (2, 6))()
+        rows = torch.compile(sharding.shard(toy, form), backend="eager")(**batch)
+        torch.testing.assert_close(rows, toy.encode(**batch))
+
+    run_ranks(1, on_rank)
