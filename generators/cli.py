@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from skillgen.errors import IO, USAGE, SkillgenError
+from skillgen.errors import INTERRUPTED, IO, USAGE, SkillgenError
 
 INTERNAL = 70  # a defect of skillgen itself
 EXITS = """\
@@ -16,6 +16,7 @@ exit codes:
   0 done, or nothing to do    1 an eval failed       2 usage, or not a target
   3 refused                   4 an anchor drifted    5 conflict with later edits
   6 input/output             70 a defect of skillgen (SKILLGEN_DEBUG=1 shows where)
+130 interrupted
 """
 
 
@@ -124,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SkillgenError as error:
         return _fail(args, error, as_json)
     except KeyboardInterrupt:
-        return _fail(args, SkillgenError("interrupted", "interrupted", exit_code=130), as_json)
+        return _fail(args, SkillgenError("interrupted", "interrupted", exit_code=INTERRUPTED), as_json)
     except OSError as error:
         where = str(error.filename or "")
         return _fail(

@@ -71,9 +71,16 @@ def apply(args: argparse.Namespace) -> Result:
 
 
 def status(args: argparse.Namespace) -> Result:
-    from skillgen import ledger
+    from skillgen import ledger, registry
 
-    rows = [state.as_json() for state in ledger.status(_discover(args))]
+    target = _discover(args)
+    rows = [state.as_json() for state in ledger.status(target)]
+    known = {(row["technique"], row["family"]) for row in rows}
+    for technique in registry.names():
+        for family in _applied(registry.load(technique).rows(target)):
+            if (technique, family) not in known:
+                row = {"technique": technique, "family": family, "state": "no-receipt", "pack_version": None}
+                rows.append({**row, "files": []})
     shown = [{**row, "edited": [f["path"] for f in row["files"] if f["state"] != "applied"]} for row in rows]
     return Result(shown, ("technique", "family", "state", "edited", "pack_version"), "" if rows else "clean")
 
@@ -81,12 +88,32 @@ def status(args: argparse.Namespace) -> Result:
 def revert(args: argparse.Namespace) -> Result:
     from skillgen import ledger, registry
 
-    registry.load(args.technique)
+    module = registry.load(args.technique)
     target = _discover(args)
+    families = args.family or []
     with progress("reverting", quiet=args.json):
-        found = [state for family in args.family or [None] for state in ledger.revert(target, args.technique, family)]
+        held = {state.family for state in ledger.status(target) if state.technique == args.technique}
+        missing = [family for family in families if family not in held]
+        if missing or not held:
+            sites = module.rows(target)
+            _known(missing, sites)
+            if left := [family for family in _applied(sites) if family in missing or not families]:
+                raise _no_receipt(left)
+        found = ledger.revert(target, args.technique, *families)
     rows = [{**state.as_json(), "state": "reverted"} for state in found]
     return Result(rows, ("technique", "family", "state"), "" if rows else "nothing to do: no such patch is applied")
+
+
+def _applied(rows: list[Row]) -> list[str]:
+    return [row.family for row in rows if row.outcome.value == "applied"]
+
+
+def _no_receipt(families: list[str]) -> SkillgenError:
+    return SkillgenError(
+        "no-receipt",
+        f"the patch of {', '.join(families)} is in the tree, but no receipt that says what stood there before",
+        hint="it came with a commit, a copy or a patch file: take it back the same way, e.g. git revert, git apply -R",
+    )
 
 
 def fetch(args: argparse.Namespace) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 OK, EVAL_FAILED, USAGE, REFUSED, DRIFT, CONFLICT, IO = range(7)
+INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 
 class SkillgenError(Exception):

@@ -106,12 +106,12 @@ def stage(space: Workspace, patch: Patch, dirty: Collection[str] = ()) -> Receip
     return receipt
 
 
-def revert(target: Target, technique: str, family: str | None = None) -> list[PatchState]:
-    """Take out one family's patch, or every family's; returns what was there, nothing if nothing was applied."""
+def revert(target: Target, technique: str, *families: str) -> list[PatchState]:
+    """Take out the families' patches, all of them if none is named, or nothing; returns what was there."""
     if not target.state_dir.is_dir():
         return []
     with _session(target) as space:
-        keys = [key for key in space.receipts if key[0] == technique and family in (None, key[1])]
+        keys = [key for key in space.receipts if key[0] == technique and (not families or key[1] in families)]
         found = [_state(space, key) for key in keys]
         for key in keys:
             space.remove(key)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from skillgen.errors import CONFLICT, IO, SkillgenError
+from skillgen.errors import CONFLICT, INTERRUPTED, IO, SkillgenError
 from skillgen.ledger import disk
 from skillgen.ledger.lock import locked
 from skillgen.ledger.threeway import Overlap, transfer
@@ -102,7 +102,7 @@ class Transaction:
         if isinstance(error, OSError):
             raise disk.failed(error, "nothing was changed: writing failed") from error
         if isinstance(error, KeyboardInterrupt):
-            raise SkillgenError("interrupted", "interrupted; nothing was changed", exit_code=IO) from error
+            raise SkillgenError("interrupted", "interrupted; nothing was changed", exit_code=INTERRUPTED) from error
         raise error
 
     def undo(self) -> None:

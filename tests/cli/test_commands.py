@@ -97,6 +97,22 @@ def test_status_tells_later_edits_and_revert_keeps_them(skillgen: Skillgen, tree
     assert "One step of ours" in model.read_text() and "vision_sharding" not in model.read_text()
 
 
+@pytest.mark.parametrize("family", [[], ["--family", "ministral3"]])
+def test_a_patch_without_a_receipt_is_told(
+    family: list[str], skillgen: Skillgen, checkout: Path, tmp_path: Path
+) -> None:
+    patch = tmp_path / "x.patch"
+    assert skillgen("plan", T, checkout, "--output", patch)[0] == 0
+    git(checkout, "apply", str(patch))
+    before = snapshot(checkout)
+    (row,) = skillgen("status", checkout)[1]["rows"]
+    assert (row["family"], row["state"], row["files"]) == ("ministral3", "no-receipt", [])
+    code, answer = skillgen("revert", T, checkout, *family)
+    assert (code, answer["error"]["code"]) == (3, "no-receipt")
+    assert skillgen("apply", T, checkout)[0] == 0
+    assert snapshot(checkout) == before
+
+
 def test_the_patched_checkout_is_clean_under_its_own_ruff(skillgen: Skillgen, checkout: Path) -> None:
     from skillgen.checks import find_ruff
 

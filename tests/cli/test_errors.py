@@ -34,6 +34,7 @@ USAGE = {
     "no such path": (["scan", "/nonexistent"], "not-a-target"),
     "unknown technique": (["apply", "ring-attention", "TREE"], "unknown-technique"),
     "unknown family": (["plan", T, "TREE", "--family", "clip"], "unknown-family"),
+    "unknown family of revert": (["revert", T, "PATCHED", "--family", "clip"], "unknown-family"),
     "unknown family of scan": (["scan", "TREE", "--family", "clip"], "unknown-family"),
     "too few ranks": (["eval", T, "PATCHED", "--nproc", "1"], "too-few-ranks"),
 }

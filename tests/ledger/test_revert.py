@@ -238,6 +238,16 @@ def test_only_what_was_asked_for(target: Target) -> None:
     assert [row.family for row in ledger.revert(target, TECHNIQUE, "alpha")] == ["alpha"]
 
 
+def test_all_of_the_named_or_none(target: Target) -> None:
+    for family in ("alpha", "beta"):
+        apply(target, family)
+    path = target.package / "models/beta.py"
+    path.write_bytes(path.read_bytes().replace(b"self.shard(", b"self.mine("))
+    with refused("conflict", 5, target.root):
+        ledger.revert(target, TECHNIQUE, "alpha", "beta")
+    assert [row.family for row in ledger.status(target)] == ["alpha", "beta"]
+
+
 def test_planned_on_patched_text(target: Target) -> None:
     """Where a family is applied, a plan is made on the text without it."""
     apply(target, "alpha")
