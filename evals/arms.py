@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .families.base import Batch, Family, Layout, zigzag
+from .measure import Traffic, collectives
 
 
 @dataclass
@@ -22,6 +23,8 @@ class Step:
     grads: dict[str, Tensor] = field(default_factory=dict)
     pixel_grads: list[Tensor] = field(default_factory=list)
     without_grad: int = 0  # trainable vision parameters that this rank left without gradient
+    forward: Traffic = field(default_factory=Traffic)
+    backward: Traffic = field(default_factory=Traffic)
 
 
 def local_loss(family: Family, model: nn.Module, inputs: dict[str, Any], batch: Batch, layout: Layout) -> Tensor:
@@ -46,14 +49,16 @@ def step(
     """Forward and backward of one arm; `recompute` checkpoints the whole model, collectives included."""
     model.zero_grad(set_to_none=True)
     inputs, leaves = batch.leaves(dtype) if input_grads else (dict(batch.inputs), [])
-    if recompute:
-        loss = checkpoint(lambda: local_loss(family, model, inputs, batch, layout), use_reentrant=False)
-    else:
-        loss = local_loss(family, model, inputs, batch, layout)
+    with collectives() as forward:
+        if recompute:
+            loss = checkpoint(lambda: local_loss(family, model, inputs, batch, layout), use_reentrant=False)
+        else:
+            loss = local_loss(family, model, inputs, batch, layout)
     seen = [tensor.detach().float() for tensor in model.language_model.seen]  # type: ignore[union-attr]
     if not torch.is_grad_enabled():
-        return Step(loss.detach(), seen)
-    loss.backward()
+        return Step(loss.detach(), seen, forward=forward)
+    with collectives() as backward:
+        loss.backward()
     trainable = [(name, p) for name, p in family.vision(model) if p.requires_grad]
     grads = summed([p.grad if p.grad is not None else torch.zeros_like(p) for _, p in trainable], layout)
     total = loss.detach().clone()
@@ -66,6 +71,8 @@ def step(
             [leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in leaves], layout
         ),
         without_grad=sum(p.grad is None for _, p in trainable),
+        forward=forward,
+        backward=backward,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch.distributed as dist
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from .arms import step, to_device
 from .cases_parity import images
 from .context import SEED, Case, Context, Result, member_lists
-from .families.base import Family, Layout
+from .families.base import Family, Item, Layout
 from .harness import Skip
 
 
@@ -23,7 +23,15 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
     yield Case("agreement", "another group of the same members", lambda: same_members(context, family, smallest))
     for cp in sorted({smallest, largest}):
         yield Case("agreement", f"CP {cp}, a rank's tower raises", lambda cp=cp: tower_raises(context, family, cp))  # type: ignore[misc]
-        yield Case("agreement", f"CP {cp}, batches differ", lambda cp=cp: batches_differ(context, family, cp))  # type: ignore[misc]
+        for name, others in (
+            ("a rank has one image more", images(4)),
+            ("a rank has another order", images(3)[1:] + images(1)),
+        ):
+            yield Case(
+                "agreement",
+                f"CP {cp}, {name}",
+                lambda cp=cp, others=others: batches_differ(context, family, cp, others),
+            )  # type: ignore[misc]
 
 
 def wrong_size(context: Context, family: Family, cp: int) -> Result:
@@ -65,11 +73,11 @@ def tower_raises(context: Context, family: Family, cp: int) -> Result:
     return must_raise(context, forward, [f"rank {culprit}", reason])
 
 
-def batches_differ(context: Context, family: Family, cp: int) -> Result:
-    """Each group's last rank sees one image more."""
+def batches_differ(context: Context, family: Family, cp: int, others: Sequence[Item]) -> Result:
+    """Each group's last rank sees other images than the rest."""
     layout = context.layout(cp)
-    count = 3 + (layout.cp.rank() == cp - 1)
-    return must_raise(context, lambda: _forward(context, family, layout, count=count), ["batches"])
+    items = others if layout.cp.rank() == cp - 1 else images(3)
+    return must_raise(context, lambda: _forward(context, family, layout, items=items), ["batches"])
 
 
 def must_raise(context: Context, action: Callable[[], object], needles: list[str]) -> Result:
@@ -97,10 +105,10 @@ def _forward(
     family: Family,
     layout: Layout,
     *,
-    count: int = 3,
+    items: Sequence[Item] = (),
     broken: Callable[..., None] | None = None,
 ) -> None:
-    batch = to_device(family.batch(images(count), SEED), context.device)
+    batch = to_device(family.batch(items or images(3), SEED), context.device)
     model = context.model(family, layout, flag=True)
     if broken is not None:
         family.tower(model).register_forward_pre_hook(broken)

@@ -22,9 +22,9 @@ SLACK = 4096  # bytes, for agreement and alignment
 
 
 def workload(family: Family, cp: int) -> list[Item]:
-    """Three unequal images per rank, small ones first."""
+    """Two images per rank that can be dealt evenly, but not in this order, neither by number nor by cost."""
     scale = 2 if cp == 2 else 1
-    sides = sorted([(2, 2), (2, 3), (3, 2), (3, 3), (4, 3), (6, 6)] * (cp // 2), key=lambda side: side[0] * side[1])
+    sides = sorted([(2, 2), (2, 3), (2, 7), (4, 4)] * (cp // 2), key=lambda side: side[0] * side[1])
     items = [Item(scale * rows, scale * cols) for rows, cols in sides]
     return [*items, Item(2 * scale, 2 * scale, cp)] if family.video else items
 
@@ -72,16 +72,16 @@ def _judge(
     busy = {name: min(pair[1] for pair in pairs) for name, pairs in times.items()}
     payload = batch.feature_rows * family.hidden * (1 + family.levels) * 4
     checks = {
-        "patches per rank, share of the replicated": (sharded["patches"] / replicated["patches"], 1 / cp + 0.15),
+        "patches per rank, share of the replicated": (sharded["patches"] / replicated["patches"], 1.15 / cp),
         "activation bytes, share of the replicated": (
             sharded["activations"] / replicated["activations"],
-            1 / cp + 0.25,
+            1 / cp + 0.15,
         ),
         "forward bytes": (sharded["forward"].side(0), payload + SLACK),
         "backward bytes": (sharded["backward"].side(1), payload + SLACK),
         "forward collectives": (len(sharded["forward"].calls), 2 * batch.calls),
         "backward collectives": (len(sharded["backward"].calls), batch.calls),
-        "busy time of a step, share of the replicated": (busy["sharded"] / busy["replicated"], 1.0),
+        "busy time of a step, share of the replicated": (busy["sharded"] / busy["replicated"], 0.9),
     }
     numbers: dict[str, Any] = {"payload bytes": payload, "planning ms": round(1e3 * planning, 4)}
     numbers["step time, sharded over replicated"] = round(median["sharded"] / median["replicated"], 3)

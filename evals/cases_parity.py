@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -14,11 +16,11 @@ from .families.base import Family, Item, Layout
 from .harness import Skip
 
 ROUNDING = 2e-5  # fp32, relative to the largest value
-SIZES = ((2, 3), (4, 2), (1, 4), (3, 3), (5, 2))
+SIZES = ((2, 3), (4, 2), (2, 3), (1, 4), (4, 2))  # not all equal, and equal ones: a wrong order shows either way
 
 
 def images(count: int) -> list[Item]:
-    """`count` images of unequal sizes."""
+    """`count` images, of unequal sizes from two on, with equal ones among them from three on."""
     return [Item(*SIZES[i % len(SIZES)]) for i in range(count)]
 
 
@@ -39,11 +41,16 @@ def batches(family: Family, cp: int) -> Iterator[tuple[str, list[Item]]]:
 def cases(context: Context, family: Family) -> Iterator[Case]:
     """Every parity case of one family at the CP sizes that the ranks allow."""
     mixed = [Item(2, 3), Item(4, 2, 3), Item(3, 3)] if family.video else images(3)
+    smallest = context.cp_sizes()[0]
+    yield Case("parity", "flag set at CP 1: off", lambda: off(context, family, smallest))
+    yield Case(
+        "parity", f"CP {smallest}, VISION_DP_OVER_CP=0: off", lambda: off(context, family, smallest, unset=True)
+    )
     for cp in context.cp_sizes():
         for name, items in batches(family, cp):
             yield _case(context, family, f"CP {cp}, {name}", cp, items)
         for name, options in (
-            ("frozen", {"freeze": "all"}),
+            ("frozen", {"freeze": "all", "input_grads": False}),
             ("frozen tower, trainable projector", {"freeze": "tower"}),
             ("tower checkpointed", {"recompute": "tower"}),
             ("model checkpointed, gather included", {"recompute": "model"}),
@@ -51,6 +58,7 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
             ("no input gradient", {"input_grads": False}),
         ):
             yield _case(context, family, f"CP {cp}, {name}", cp, mixed, **options)
+        yield _case(context, family, f"CP {cp}, frozen, 1 image, input gradient", cp, images(1), freeze="all")
         yield _case(context, family, f"CP {cp}, strided groups", cp, mixed, order="strided")
         yield Case("parity", f"CP {cp}, bf16", lambda cp=cp: bf16(context, family, cp, mixed))  # type: ignore[misc]
 
@@ -86,12 +94,28 @@ def parity(
         if recompute == "tower":
             family.checkpoint_tower(model)
         with torch.set_grad_enabled(not no_grad):
-            grads = input_grads and not freeze and not no_grad
+            grads = input_grads and not no_grad
             steps.append(step(family, model, batch, layout, recompute=recompute == "model", input_grads=grads))
     replicated, sharded = steps
     checks = {name: (value, ROUNDING) for name, value in distances(sharded, replicated).items()}
     if items and not freeze and not no_grad:
         checks["encoder parameters without gradient"] = (sharded.without_grad, replicated.without_grad)
+    if freeze == "all" and not input_grads:
+        checks["backward collectives"] = (len(sharded.backward.calls), 0)
+    return Result(checks)
+
+
+def off(context: Context, family: Family, cp: int, *, unset: bool = False) -> Result:
+    """Flag set, and off nevertheless: no collective is called, the features are the replicated ones."""
+    layout = context.layout(cp) if unset else Layout(cp=context.layout(cp).tp, tp=context.layout(cp).tp, cp_size=1)
+    batch = to_device(family.batch(images(2), SEED), context.device)
+    steps = []
+    for flag in (False, True):
+        with mock.patch.dict(os.environ, {"VISION_DP_OVER_CP": "0"} if unset else {}):
+            model = context.model(family, layout, flag=flag)
+        steps.append(step(family, model, batch, layout))
+    checks = {name: (value, 0.0) for name, value in distances(steps[1], steps[0]).items()}
+    checks["collectives"] = (len(steps[1].forward.calls + steps[1].backward.calls), 0)
     return Result(checks)
 
 
@@ -107,9 +131,13 @@ def bf16(context: Context, family: Family, cp: int, items: Sequence[Item]) -> Re
     batch = to_device(family.batch(items, SEED + context.replica(layout)), context.device)
     reference = _half(context, family, layout, batch, False, torch.float32)
     replicated = distances(_half(context, family, layout, batch, False, torch.bfloat16), reference)
-    sharded = distances(_half(context, family, layout, batch, True, torch.bfloat16), reference)
+    ours = _half(context, family, layout, batch, True, torch.bfloat16)
+    sharded = distances(ours, reference)
     numbers = {f"{name}, replicated": value for name, value in replicated.items()}
     checks = {name: (sharded[name], 2 * replicated[name] + ROUNDING) for name in sharded if name != "loss"}
+    payload = 2 * batch.feature_rows * family.hidden * (1 + family.levels)
+    checks["forward bytes"] = (ours.forward.side(0), payload + 2 * 16 * cp * batch.calls)  # the rest is agreement
+    checks["backward bytes"] = (ours.backward.side(1), payload)
     return Result(checks, numbers)
 
 

@@ -98,12 +98,67 @@ def _no_agree(agree: Callable[..., None]) -> Callable[..., None]:
     return lambda *args, **kwargs: None
 
 
+def _swap(reorder: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+    """The first two pieces of equal size change places: every shape is right."""
+
+    def swapped(*args: Any) -> list[Tensor]:
+        pieces = list(reorder(*args))
+        pairs = ((i, j) for j in range(len(pieces)) for i in range(j) if len(pieces[i]) == len(pieces[j]) > 0)
+        for i, j in [*pairs][:1]:
+            pieces[i], pieces[j] = pieces[j], pieces[i]
+        return pieces
+
+    return swapped
+
+
+def _count(make_plan: Callable[..., Any]) -> Callable[..., Any]:
+    """Units are dealt by number, whatever their size."""
+    return lambda runs, ranks, alpha, method: make_plan(runs, ranks, alpha, "count")
+
+
+def _frozen_reduce(is_trainable: Callable[..., bool]) -> Callable[..., bool]:
+    """A frozen encoder takes part in backward."""
+    return lambda modules, pixels: torch.is_grad_enabled()
+
+
+def _local_backward(gather_rows: Callable[..., Any]) -> Callable[..., Any]:
+    """Each rank decides by its own features whether it takes part in backward."""
+    return lambda features, *args, trainable: gather_rows(
+        features, *args, trainable=any(level.requires_grad for level in features)
+    )
+
+
+def _upcast(gather_rows: Callable[..., Any]) -> Callable[..., Any]:
+    """Half precision travels as fp32."""
+    return lambda features, *args, **options: [
+        level.to(features[0].dtype) for level in gather_rows([level.float() for level in features], *args, **options)
+    ]
+
+
+def _digest(plan_digest: Callable[..., int]) -> Callable[..., int]:
+    """Ranks compare how many rows they expect, not of which images."""
+    return lambda units, *facts: plan_digest(sum(units.rows))
+
+
+def _never_off(is_enabled: Callable[..., bool]) -> Callable[..., bool]:
+    """The flag is obeyed where there is nothing to share."""
+    return lambda flag, cp_size: bool(flag)
+
+
 FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "no-reduce": (("sum_over_ranks",), _no_reduce),
     "order": (("restore_order",), _order),
     "placeholder-leak": (("own_rows",), _placeholder_leak),
     "cut-tubelet": (("PackedPatches.take", "GridRows.take"), _cut_tubelet),
     "no-agree": (("agree",), _no_agree),
+    "swap": (("restore_order",), _swap),
+    "swap-gradient": (("to_rank_major",), _swap),
+    "count": (("_make_plan",), _count),
+    "frozen-reduce": (("is_trainable",), _frozen_reduce),
+    "local-backward": (("gather_rows",), _local_backward),
+    "upcast": (("gather_rows",), _upcast),
+    "digest": (("plan_digest",), _digest),
+    "never-off": (("is_enabled",), _never_off),
 }
 
 

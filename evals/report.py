@@ -17,17 +17,36 @@ COLOURS = ("#8a8f98", "#76b900", "#4c78a8")
 
 
 def finish(record: dict[str, Any]) -> dict[str, Any]:
-    """Add the verdict: `ok`, `counts`, `verdict` (one line)."""
+    """Add the verdict: `ok`, `counts`, `verdict` (one line), `gains` (a line per cost case: what fell, how far)."""
     rows = record["rows"]
     counts = Counter(row["status"] for row in rows)
     record["counts"] = {status: counts[status] for status in ("passed", "failed", "skipped")}
-    record["ok"] = counts["failed"] == 0 and counts["passed"] > 0
+    proven = {row["family"] for row in rows if row["status"] == "passed"}
+    unproven = sorted({row["family"] for row in rows} - proven)  # a family that was skipped as a whole is not proven
+    record["ok"] = counts["failed"] == 0 and counts["passed"] > 0 and not unproven
+    record["gains"] = [gain(row) for row in _costs(record) if row["status"] == "passed"]
     told = ", ".join(f"{number} {status}" for status, number in record["counts"].items())
-    word = "PASS" if record["ok"] else "FAIL" if counts["failed"] else "NOTHING PROVEN"
+    about = f" for {', '.join(unproven)}" if proven and not counts["failed"] else ""
+    word = "PASS" if record["ok"] else "FAIL" if counts["failed"] else f"NOTHING PROVEN{about}"
     record["verdict"] = f"{word}: {told} on {record['nproc']} ranks ({record['backend']}), {record['seconds']:g} s"
     if record["mutate"]:
         record["verdict"] += f"; the runtime was broken on purpose ({record['mutate']})"
     return record
+
+
+def gain(row: dict[str, Any]) -> str:
+    """What sharding saved in a cost case, on the busiest rank."""
+
+    def fell(prefix: str, what: str, scale: float, unit: str) -> str:
+        before, after = (max(row["numbers"][f"{prefix}, {arm}"]) for arm in ("replicated", "sharded"))
+        return f"{what} {before / scale:,.4g} to {after / scale:,.4g}{unit} ({after / before:.0%})"
+
+    parts = [
+        fell("patches", "patches", 1, ""),
+        fell("activation bytes", "activations", 1e6, " MB"),
+        fell("busy ms", "busy time", 1, " ms"),
+    ]
+    return f"{_family(row)}, {row['name']}, per rank: {', '.join(parts)}"
 
 
 def write(record: dict[str, Any], folder: Path) -> None:
@@ -40,13 +59,14 @@ def write(record: dict[str, Any], folder: Path) -> None:
 
 def markdown(record: dict[str, Any]) -> str:
     """The page for a terminal or a pull request."""
-    lines = [f"# {record['technique']}", "", record["verdict"], "", f"    {record['command']}", ""]
+    lines = [f"# {record['technique']}", "", record["verdict"], "", *[f"- {line}" for line in record["gains"]]]
+    lines += ["", f"    {record['command']}", ""]
     for status, title in (("failed", "Failed"), ("skipped", "Skipped")):
         chosen = [row for row in record["rows"] if row["status"] == status]
         if chosen:
             lines += [f"## {title}", "", *[f"- {_label(row)}: {row['reason']}" for row in chosen], ""]
     for row in _costs(record):
-        lines += [f"## Cost: {_label(row)}", "", *_cost_table(row), ""]
+        lines += [f"## Cost: {_family(row)}, {row['name']}", "", *_cost_table(row), ""]
     lines += [
         "## All cases",
         "",
@@ -78,6 +98,7 @@ def page(record: dict[str, Any]) -> str:
         f"<h1>{escape(record['technique'])}</h1>",
         f'<p style="color:{colour};font-weight:bold">{escape(record["verdict"])}</p>',
     ]
+    body += [f"<p>{escape(line)}</p>" for line in record["gains"]]
     body.append(f"<pre>{escape(record['command'])}</pre>")
     for status, title in (("failed", "Failed"), ("skipped", "Skipped")):
         chosen = [row for row in record["rows"] if row["status"] == status]
@@ -86,13 +107,13 @@ def page(record: dict[str, Any]) -> str:
             body += [f"<li><b>{escape(_label(row))}</b>: {escape(row['reason'])}</li>" for row in chosen]
             body.append("</ul>")
     for row in _costs(record):
-        body.append(f"<h2>Cost: {escape(_label(row))}</h2>")
+        body.append(f"<h2>Cost: {escape(_family(row))}, {escape(row['name'])}</h2>")
         body += [bars(title, _series(row, prefix)) for prefix, title in PLOTS]
-    body.append("<h2>All cases</h2><table><tr><th>family<th>kind<th>case<th>result<th>worst of limit<th>s</tr>")
+    body.append("<h2>All cases</h2><div><table><tr><th>family<th>kind<th>case<th>result<th>worst of limit<th>s</tr>")
     for row in record["rows"]:
         cells = [_family(row), row["kind"], row["name"], row["status"], worst(row), f"{row['seconds']:.2f}"]
         body.append(f'<tr class="{row["status"]}">' + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>")
-    body.append("</table><h2>Environment</h2><ul>")
+    body.append("</table></div><h2>Environment</h2><ul>")
     body += [f"<li>{escape(name)}: {escape(_plain(value))}</li>" for name, value in record["environment"].items()]
     body.append("</ul><h2>Stand-ins</h2><ul>")
     body += [f"<li>{escape(what)}</li>" for what in record["stand_ins"]]
@@ -159,13 +180,14 @@ def _plain(value: Any) -> str:
 
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 body {{ font: 14px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
 table {{ border-collapse: collapse }}
 td, th {{ padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd }}
-tr.failed {{ background: #fde7ea }} tr.skipped {{ color: #777 }} svg {{ margin: 0 2rem 1rem 0 }}
-pre {{ background: #f5f5f5; padding: .6rem; overflow-x: auto }}
+tr.failed {{ background: #fde7ea }} tr.skipped {{ color: #777 }} svg {{ margin: 0 2rem 1rem 0; max-width: 100% }}
+div {{ overflow-x: auto }} li {{ overflow-wrap: anywhere }}
+pre {{ background: #f5f5f5; padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere }}
 </style>
 {body}
 </html>

@@ -48,7 +48,7 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
             rdzv_endpoint=args.rdzv_endpoint,
             progress=tell,
         )
-    message = "\n".join([record["verdict"], *([f"report: {args.report}"] if args.report else [])])
+    message = "\n".join([record["verdict"], *record["gains"], *([f"report: {args.report}"] if args.report else [])])
     if record["ok"]:
         return Result(record["rows"], COLUMNS, message)
     failed = [f"{row['family']}/{row['kind']}/{row['name']}" for row in record["rows"] if row["status"] == "failed"]

@@ -21,6 +21,14 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     "placeholder-leak": ("ministral3", ["parity"], "ministral3 parity: CP 2, a share of one row"),
     "cut-tubelet": ("qwen3_omni", ["parity"], "qwen3_omni parity: CP 2, video of 3 temporal patches"),
     "gather-before-projection": ("ministral3", ["cost"], "ministral3 cost: CP 2"),
+    "swap": ("ministral3", ["parity"], "ministral3 parity: CP 2, 3 images"),
+    "swap-gradient": ("ministral3", ["parity"], "ministral3 parity: CP 2, 3 images"),
+    "count": ("ministral3", ["cost"], "ministral3 cost: CP 2"),
+    "frozen-reduce": ("ministral3", ["parity"], "ministral3 parity: CP 2, frozen"),
+    "local-backward": ("ministral3", ["parity"], "ministral3 parity: CP 2, frozen, 1 image, input gradient"),
+    "upcast": ("ministral3", ["parity"], "ministral3 parity: CP 2, bf16"),
+    "digest": ("ministral3", ["agreement"], "ministral3 agreement: CP 2, a rank has another order"),
+    "never-off": ("ministral3", ["parity"], "ministral3 parity: flag set at CP 1: off"),
     "no-agree": ("ministral3", ["agreement"], "ministral3 agreement: CP 2, a rank's tower raises"),
 }
 

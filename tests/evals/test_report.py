@@ -13,7 +13,14 @@ from skillgen.evals import report
 
 
 def row(status: str, name: str = "case", **more: Any) -> dict[str, Any]:
-    base = {"family": "f", "variant": "", "kind": "parity", "name": name, "status": status, "seconds": 0.5}
+    base: dict[str, Any] = {
+        "family": "f",
+        "variant": "",
+        "kind": "parity",
+        "name": name,
+        "status": status,
+        "seconds": 0.5,
+    }
     return base | {"reason": "" if status == "passed" else f"why {name}"} | more
 
 
@@ -29,8 +36,11 @@ COST = row(
     numbers={
         "patches, replicated": [100, 100],
         "patches, sharded": [40, 60],
-        "activation bytes, sharded": [7, 8],
+        "activation bytes, replicated": [16e6, 16e6],
+        "activation bytes, sharded": [7e6, 8e6],
         "step ms, sharded": [1.0, 1.0],
+        "busy ms, replicated": [2.0, 2.0],
+        "busy ms, sharded": [1.0, 1.0],
         "collectives, sharded": [["all_to_all_single"], []],
     },
     checks={"forward bytes": (10, 20)},
@@ -49,6 +59,25 @@ COST = row(
 def test_verdict(statuses: list[str], ok: bool, verdict: str) -> None:
     made = record(*map(row, statuses))
     assert made["ok"] is ok and made["verdict"].startswith(verdict) and "\n" not in made["verdict"]
+
+
+def test_a_family_that_was_skipped_as_a_whole_is_not_proven() -> None:
+    made = record(row("passed"), row("skipped", family="other"))
+    assert not made["ok"] and made["verdict"].startswith("NOTHING PROVEN for other: 1 passed, 0 failed, 1 skipped")
+
+
+def test_what_fell_is_said_below_the_verdict() -> None:
+    made = record(COST)
+    said = "f, case, per rank: patches 100 to 60 (60%), activations 16 to 8 MB (50%), busy time 2 to 1 ms (50%)"
+    assert made["gains"] == [said]
+    for text in (report.markdown(made), report.page(made)):
+        assert text.index(made["verdict"]) < text.index(said) < text.index("Cost")
+    assert not record(row("failed", kind="cost", numbers=COST["numbers"]))["gains"]
+
+
+def test_page_fits_a_phone() -> None:
+    page = report.page(record(COST))
+    assert '<meta name="viewport"' in page and re.search(r"<div><table>.*</table></div>", page, re.DOTALL)
 
 
 def test_a_broken_runtime_is_named() -> None:
