@@ -63,7 +63,10 @@ def uncommitted(target: Target, paths: Sequence[str]) -> list[str]:
     try:
         done = subprocess.run([*command, "--", *paths], cwd=target.root, env=env, capture_output=True, check=True)
     except FileNotFoundError:
-        raise SkillgenError("git", "no git here to tell whether files have uncommitted changes") from None
+        told = "no git here to tell whether files have uncommitted changes"
     except subprocess.CalledProcessError as error:
-        raise SkillgenError("git", error.stderr.decode(errors="replace").strip(), where=str(target.root)) from None
-    return [item[3:] for item in done.stdout.decode(errors="surrogateescape").split("\0") if item]
+        told = error.stderr.decode(errors="replace").strip()
+    else:
+        return [item[3:] for item in done.stdout.decode(errors="surrogateescape").split("\0") if item]
+    hint = "make git work here, or pass --allow-dirty, which goes on without asking it"
+    raise SkillgenError("git", told, where=str(target.root), hint=hint)

@@ -107,6 +107,17 @@ def test_a_dirty_checkout(skillgen: Skillgen, checkout: Path) -> None:
     assert snapshot(checkout) == before
 
 
+def test_a_checkout_that_git_cannot_read(skillgen: Skillgen, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    before = snapshot(checkout)
+    code, answer = skillgen("apply", T, checkout)
+    assert (code, answer["error"]["code"]) == (3, "git") and "--allow-dirty" in answer["error"]["hint"]
+    assert snapshot(checkout) == before
+    assert skillgen("apply", T, checkout, "--allow-dirty")[0] == 0
+    assert skillgen("revert", T, checkout)[0] == 0
+    assert snapshot(checkout) == before
+
+
 def test_a_change_elsewhere_in_the_checkout_is_no_dirt(skillgen: Skillgen, checkout: Path) -> None:
     (checkout / "src/megatron/bridge/__init__.py").write_text("# mine\n")
     assert skillgen("apply", T, checkout)[0] == 0
