@@ -45,6 +45,14 @@ def transfer(old: bytes | None, new: bytes | None, current: bytes | None, *, alo
     return b"".join(result)
 
 
+def vanished(old: bytes | None, new: bytes | None, current: bytes | None) -> bool:
+    """No line that a change from `old` to `new` takes out is in `current`: all of it went, perhaps with its place."""
+    if old is None or new is None or current is None:
+        return False
+    marks = {line for line in old.splitlines(True) if line.strip()} - set(new.splitlines(True))
+    return len(marks) >= SUBSTANTIAL and marks.isdisjoint(current.splitlines(True))
+
+
 def compose(before: bytes | None, afters: Sequence[bytes], order: bytes) -> bytes | None:
     """`before` with several changes at once; what is the same in two is made once.
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from skillgen.errors import CONFLICT, SkillgenError
 from skillgen.ledger import checks, disk, journal, record
 from skillgen.ledger.receipts import Entry, Key, Receipt, file_name, holders, load
-from skillgen.ledger.threeway import SUBSTANTIAL, Overlap, compose, transfer
+from skillgen.ledger.threeway import SUBSTANTIAL, Overlap, compose, transfer, vanished
 from skillgen.target import Target
 
 Replay = Callable[[str, bytes | None], bytes | None]
@@ -53,8 +53,9 @@ class Workspace:
         """Take one family's patch out; the patches of other families in the same files stay."""
         receipt = self.receipts.pop(key)
         for path, entry in receipt.entries.items():
-            goal = self._goal(entry)
-            self._contents[path] = self._carry(entry.composed, goal, self.read(path), path)
+            goal, current = self._goal(entry), self.read(path)
+            if not vanished(entry.composed, goal, current):
+                self._contents[path] = self._carry(entry.composed, goal, current, path)
             for other in holders(self.receipts.values(), path):
                 other.composed = goal or b""
         return receipt
@@ -66,6 +67,8 @@ class Workspace:
         if current == entry.composed:
             return "applied"
         others = {other: receipt for other, receipt in self.receipts.items() if other != key}
+        if vanished(entry.composed, self._goal(entry, others), current):
+            return "missing"
         try:
             without = transfer(entry.composed, self._goal(entry, others), current)
         except Overlap:

@@ -85,6 +85,19 @@ def test_patch_gone_by_git(tmp_path: Path) -> None:
     assert not target.state_dir.exists()
 
 
+def test_patch_gone_with_its_place(target: Target) -> None:
+    """Another version is checked out, whose text ends where the patch was."""
+    path = target.package / "models/common.py"
+    added = edited(target, "models/common.py", ("THREE = 3\n", "THREE = 3\nFOUR = 4\nFIVE = 5\nSIX = 6\n"))
+    apply(target, "alpha", [added])
+    path.write_bytes(b"from a import f\n\nNEW = 1\n")
+    (row,) = ledger.status(target)
+    assert row.state == "missing"
+    ledger.revert(target, TECHNIQUE)
+    assert path.read_bytes() == b"from a import f\n\nNEW = 1\n"
+    assert not ledger.status(target)
+
+
 def test_patch_committed_then_reverted(tmp_path: Path) -> None:
     target = checkout(tmp_path)
     apply(target, "alpha")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillgen.ledger.threeway import Overlap, compose, transfer
+from skillgen.ledger.threeway import Overlap, compose, transfer, vanished
 
 
 def lines(text: str) -> bytes:
@@ -42,6 +42,19 @@ def test_transfer(old: str, new: str, current: str, expected: str | None) -> Non
             transfer(lines(old), lines(new), lines(current))
     else:
         assert transfer(lines(old), lines(new), lines(current)) == lines(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "current", "expected"),
+    [
+        pytest.param("abXYZcd", "abcd", "a", True, id="with-its-place"),
+        pytest.param("abXYZcd", "abcd", "aXb", False, id="one-line-left"),
+        pytest.param("abXYcd", "abcd", "a", False, id="too-short-to-tell"),
+        pytest.param("XYZ", None, "a", False, id="created"),
+    ],
+)
+def test_vanished(old: str, new: str | None, current: str, expected: bool) -> None:
+    assert vanished(lines(old), None if new is None else lines(new), lines(current)) is expected
 
 
 texts = st.lists(st.sampled_from(["a", "b", "}", "", "if x:", "    y"]), min_size=6, max_size=14)
