@@ -143,17 +143,20 @@ def _cell(value: Any) -> str:
 
 
 def _show_diff(console: Console, diff: str) -> None:
-    """The diff in colours; of a long new file only its head."""
+    """The diff in colours; of a long new file only its head, below the copyright header."""
     from rich.text import Text
 
     shown = 0
-    new = False
+    new = header = False
     for line in diff.split("\n")[:-1]:
         if line.startswith("diff --git "):
             _show_rest(console, shown)
             shown, new = 0, False
         new = new or line.startswith("new file mode")
         body = new and line.startswith("+") and not line.startswith("+++ ")
+        header = body and not shown and (line.startswith("+#") or (header and line == "+"))
+        if header:
+            continue
         shown += body
         if body and shown > HEAD:
             continue

@@ -211,6 +211,13 @@ def test_people_get_text(command: str, tree: Path, capsys: pytest.CaptureFixture
         assert f"+++ b/megatron/bridge/{PROVIDER}" in said.out and "more lines of this new file" in said.out
 
 
+def test_the_diff_shows_a_new_file_below_its_copyright_header(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "megatron/bridge/models/model_provider.py").write_text("# Copyright (c) 2025 X.\n#\n# Terms.\n\nA = 1\n")
+    assert main(["plan", T, str(tree)]) == 0
+    said = capsys.readouterr().out
+    assert '+"""Vision-encoder sharding' in said and "Terms." not in said
+
+
 def test_a_reader_that_has_seen_enough(tree: Path) -> None:
     command = f"{sys.executable} -m skillgen plan {T} {tree} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
