@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch.distributed as dist
 
@@ -27,11 +28,7 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
             ("a rank has one image more", images(4)),
             ("a rank has another order", images(3)[1:] + images(1)),
         ):
-            yield Case(
-                "agreement",
-                f"CP {cp}, {name}",
-                lambda cp=cp, others=others: batches_differ(context, family, cp, others),
-            )  # type: ignore[misc]
+            yield Case("agreement", f"CP {cp}, {name}", partial(batches_differ, context, family, cp, others))
 
 
 def wrong_size(context: Context, family: Family, cp: int) -> Result:
