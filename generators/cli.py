@@ -87,8 +87,8 @@ def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--splitter",
         choices=["balanced", "mcore"],
-        default="balanced",
-        help="our balanced runtime (default), or megatron-core's own helpers where the family can use them",
+        help="our balanced runtime (the default), or megatron-core's own helpers where the family can use them; "
+        "without it an earlier choice stays",
     )
     parser.add_argument("--no-lint", action="store_true", help="do not ask the target's own ruff configuration")
     return parser

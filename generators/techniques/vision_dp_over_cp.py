@@ -41,7 +41,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     from skillgen.render import sections
 
     site, _ = vision_sites.find_site(target, family)
-    splitter = options.get("splitter") or "balanced"
+    splitter = options.get("splitter") or _splitter_in_place(site)
     if splitter not in site.adapter.splitters:
         raise SkillgenError(
             "no-such-splitter",
@@ -59,7 +59,15 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
         )
         edits += _runtime(site)
     notes = () if site.tests_root else ("no-test-tree",)
-    return FamilyPlan(NAME, family, (*edits, *_tests(site, splitter), *_docs(site)), notes, site.adapter.verified)
+    return FamilyPlan(
+        NAME, family, (*edits, *_tests(site, splitter), *_docs(site, splitter)), notes, site.adapter.verified
+    )
+
+
+def _splitter_in_place(site: Site) -> str:
+    """What an earlier apply chose, so that a plain one does not change it."""
+    text = (site.target.root / site.model_path).read_text(encoding="utf-8", errors="replace")
+    return "mcore" if "mcore" in site.adapter.splitters and MCORE_HELPERS[1][1] in text else "balanced"
 
 
 def _fields(site: Site) -> list[Edit]:
@@ -109,7 +117,7 @@ def _tests(site: Site, splitter: str) -> list[Edit]:
     ]
 
 
-def _docs(site: Site) -> list[Edit]:
+def _docs(site: Site, splitter: str) -> list[Edit]:
     """A section in every documentation tree that describes the model; superseded versions are left alone."""
     from skillgen.render import render
 
@@ -121,7 +129,7 @@ def _docs(site: Site) -> list[Edit]:
     pages = [page for page in pages if frozen not in page.parents or (frozen / "nightly") in page.parents]
     edits: list[Edit] = []
     for page in pages:
-        text = render("vision_dp_over_cp/docs.md.j2", default=site.adapter.default, unit=site.adapter.unit)
+        text = render("vision_dp_over_cp/docs.md.j2", site=site, splitter=splitter)
         lines = page.read_text(encoding="utf-8").splitlines()
         edits.append(
             AddText(
