@@ -184,7 +184,7 @@ _PAGE = """<!doctype html>
 <style>
 body {{ font: 14px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
 table {{ border-collapse: collapse }}
-td, th {{ padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd }}
+td, th {{ padding: .15rem .6rem; text-align: left; white-space: nowrap; border-bottom: 1px solid #ddd }}
 tr.failed {{ background: #fde7ea }} tr.skipped {{ color: #777 }} svg {{ margin: 0 2rem 1rem 0; max-width: 100% }}
 div {{ overflow-x: auto }} li {{ overflow-wrap: anywhere }}
 pre {{ background: #f5f5f5; padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere }}

@@ -105,3 +105,13 @@ def test_the_canonical_nemotron_omni(bridge_main: Path, mcore: Path, tmp_path: P
     assert list(rows.values()).count("passed") >= 10
     if splitter == "mcore":
         assert rows["nemotron_omni parity: CP 2, mcore splitter, video of 3 frames (known to fail)"] == "passed"
+
+
+def test_gradients_are_the_same_under_megatrons_own_ddp(bridge: Path, mcore: Path) -> None:
+    """Also on an idle rank with overlapped reduction, which asserts that every parameter has had its gradient."""
+    script = Path(__file__).with_name("megatron_ddp.py")
+    done = subprocess.run([sys.executable, str(script), str(bridge), str(mcore)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    records = json.loads(done.stdout.splitlines()[-1])
+    assert len(records) == 4
+    assert not [record for record in records if not record.get("difference", 1) < 2e-5], records
