@@ -63,6 +63,16 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
         yield Case("parity", f"CP {cp}, bf16", lambda cp=cp: bf16(context, family, cp, mixed))  # type: ignore[misc]
 
 
+def require_replicated(context: Context, family: Family) -> None:
+    """Raise Skip where the model does not run even with the flag off: that says nothing about the patch."""
+    layout = context.layout(context.cp_sizes()[0])
+    batch = to_device(family.batch(images(2), SEED), context.device)
+    try:
+        step(family, context.model(family, layout, flag=False), batch, layout)
+    except Exception as error:
+        raise Skip(f"does not run here even with the flag off: {type(error).__name__}: {error}") from error
+
+
 def _case(context: Context, family: Family, name: str, cp: int, items: Sequence[Item], **options: Any) -> Case:
     return Case("parity", name, lambda: parity(context, family, cp, items, **options))
 

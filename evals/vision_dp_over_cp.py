@@ -31,6 +31,11 @@ def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[
             yield from suites[kind](context, family)
 
 
+def require(context: Context, family: Family) -> None:
+    """Raise Skip where this machine cannot judge the family at all."""
+    cases_parity.require_replicated(context, family)
+
+
 def control(context: Context, family: Family) -> Iterator[Case]:
     """A family whose images see one another: the gate must reject it, and needs two unequal images to do so."""
     cp = context.cp_sizes()[0]

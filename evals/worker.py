@@ -68,6 +68,7 @@ def run(spec: dict[str, Any]) -> None:
             where = {"family": name, "variant": variant}
             try:
                 family = family_class(harness, variant)
+                suite.require(context, family)
                 if spec["mutate"] and not mutated:
                     mutations.apply(spec["mutate"], context)
                     mutated = True

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from distributed import run_ranks
 
+from skillgen.evals import cases_parity
 from skillgen.evals.arms import apart, apart_by_name
 from skillgen.evals.context import Case, Result, judge, member_lists
 from skillgen.evals.families import names
-from skillgen.evals.families.base import PointwiseLM, sequence, settle_weights, zigzag
+from skillgen.evals.families.base import Batch, PointwiseLM, sequence, settle_weights, zigzag
+from skillgen.evals.harness import Skip
 from skillgen.evals.measure import collectives, saved_activations
 
 CASE = Case("parity", "some", lambda: Result())
@@ -107,3 +110,14 @@ def test_collectives_are_counted_once_with_their_bytes() -> None:
 
 def test_families_are_found_by_walking() -> None:
     assert {"ministral3", "qwen3_omni", "nemotron_omni", "minimax_m3"} <= set(names())
+
+
+def test_a_model_that_does_not_run_unpatched_is_skipped_with_its_reason() -> None:
+    def model(*args: Any, **kwargs: Any) -> None:
+        raise TypeError("unexpected keyword argument 'return_dict'")
+
+    context: Any = SimpleNamespace(layout=lambda cp: None, cp_sizes=lambda: [2], device="cpu", model=model)
+    batch = Batch({}, (), torch.zeros(1, 1), torch.zeros(1, 1), 0, 1)
+    family: Any = SimpleNamespace(batch=lambda items, seed: batch)
+    with pytest.raises(Skip, match="even with the flag off: TypeError: unexpected keyword"):
+        cases_parity.require_replicated(context, family)
