@@ -22,11 +22,15 @@ SLACK = 4096  # bytes, for agreement and alignment
 
 
 def workload(family: Family, cp: int) -> list[Item]:
-    """Two images per rank that can be dealt evenly, but not in this order, neither by number nor by cost."""
+    """Two images per rank that can be dealt evenly, but not in this order, neither by number nor by cost.
+
+    A video's unit is the largest of all, so that an even deal gives one to each rank: none then needs a placeholder.
+    """
     scale = 2 if cp == 2 else 1
     sides = sorted([(2, 2), (2, 3), (2, 7), (4, 4)] * (cp // 2), key=lambda side: side[0] * side[1])
     items = [Item(scale * rows, scale * cols) for rows, cols in sides]
-    return [*items, Item(2 * scale, 2 * scale, cp)] if family.video else items
+    video = [Item(4 * scale, 6 * scale, cp)] if family.video else []
+    return [*items[:cp], *video, *items[cp:]]
 
 
 def cases(context: Context, family: Family) -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -107,7 +107,13 @@ class NemotronOmni(Family):
         return model.vision_projection  # type: ignore[return-value]
 
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        return int(args[0].shape[1])
+        counts = kwargs["num_frames"].tolist() if self.tubelet > 1 else [1] * len(kwargs["imgs_sizes"])
+        firsts = [0, *accumulate(counts)]
+        sizes = [kwargs["imgs_sizes"][first].tolist() for first in firsts[:-1]]
+        # The blocks see a tubelet once, however many frames it holds.
+        return sum(
+            -(-n // self.tubelet) * (h // PATCH) * (w // PATCH) for n, (h, w) in zip(counts, sizes, strict=True)
+        )
 
     def checkpoint_tower(self, model: nn.Module) -> None:
         """MCore's own recompute wants a CUDA random state; recompute each layer with PyTorch's."""
