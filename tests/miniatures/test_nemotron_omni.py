@@ -19,6 +19,7 @@ from skillgen.cli import main
 HERE = Path(__file__).parent / "nemotron_omni"
 T = "vision-dp-over-cp"
 MODELING = "megatron/bridge/models/nemotron_omni/modeling_nemotron_omni.py"
+MCORE_MODULE = "megatron.core.models.multimodal.context_parallel"
 MCORE = "split_to_context_parallel_ranks_dynamic_res"
 
 
@@ -118,6 +119,31 @@ def test_flag_is_on_by_default_and_off_without_context_parallelism(tree: Path) -
         return tuple(NemotronOmniModelProvider(size).provide().vision_dp_over_cp for size in (1, 2))  # type: ignore
 
     assert run_ranks(1, on_rank) == [(False, True)]
+
+
+@pytest.mark.parametrize("splitter", ["balanced", "mcore"])
+def test_a_double_that_skips_the_constructor_still_runs(tree: Path, splitter: str) -> None:
+    """The target's own tests have such doubles; the flag is then off."""
+    assert main(["apply", T, str(tree), "--family", "nemotron_omni", "--splitter", splitter]) == 0
+
+    def on_rank(rank: int) -> list[list[float]]:
+        sys.path.insert(0, str(tree))
+        helpers = {name: None for name in (MCORE, "gather_from_context_parallel_ranks_dynamic_res")}
+        for module in ("megatron.core", "megatron.core.models", "megatron.core.models.multimodal", MCORE_MODULE):
+            sys.modules[module] = SimpleNamespace(**helpers)  # type: ignore[assignment]
+        from megatron.bridge.models.nemotron_omni.modeling_nemotron_omni import NemotronOmniModel
+
+        class Double(NemotronOmniModel):  # type: ignore[misc]
+            def __init__(self) -> None:
+                torch.nn.Module.__init__(self)
+                self.context_parallel_lm, self.pg_collection = 1, SimpleNamespace(cp=dist.group.WORLD)
+
+            def _encode_images(self, images: Any, *metadata: Any) -> Any:
+                return images
+
+        return Double()(torch.ones(2, 1)).tolist()
+
+    assert run_ranks(1, on_rank) == [[[1.0], [1.0]]]
 
 
 def test_splitter_of_an_earlier_apply_stays(tree: Path) -> None:
