@@ -11,8 +11,12 @@ from skillgen.model import Edit, Outcome
 if TYPE_CHECKING:
     from skillgen.target import Target
 
-Unit = Literal["image", "temporal-patch", "frame-pair", "row", "tubelet", "tile", "unknown"]
-Form = Literal["image-batch", "grid-rows", "packed-patches", "image-list", "user-defined"]
+Unit = Literal[
+    "image", "temporal-patch", "frame", "frame-pair", "frame-group", "entry", "row", "tubelet", "tile", "unknown"
+]
+Form = Literal[
+    "image-batch", "grid-rows", "packed-patches", "padded-patches", "tensor-batch", "image-list", "user-defined"
+]
 
 
 class Place(NamedTuple):
@@ -72,3 +76,49 @@ class Adapter:
     docs: str = ""  # stem of the target's page on the model
     edits: Callable[[Site, Mapping[str, str]], Sequence[Edit]] | None = None  # of a site and its rendered code
     examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One form that a family of Automodel has had: the calls that tell it, and how to patch it."""
+
+    calls: tuple[Call, ...]  # all of them must be there
+    unit: Unit
+    form: Form
+    wired: bool = False  # the target shards here already, in a weaker form
+    code: str = ""  # the site's template below templates/vision_frame_sharding/sites, where it is not <family>.py.j2
+    verified: str = "0.7.0 and main at 36044ad3d"
+    edits: Callable[[FrameSite, Mapping[str, str]], Sequence[Edit]] | None = None  # of a site and its rendered code
+    tests: str = ""  # template of the unit tests below templates/vision_frame_sharding/tests; empty: <family>.py.j2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameAdapter:
+    """What is known of one family of Automodel. A family that must not be patched has a reason instead of layouts."""
+
+    family: str
+    path: str  # of the model file, relative to the package
+    cls: str  # the class that has `prepare_model_inputs_for_cp`, or would have it
+    layouts: tuple[Layout, ...] = ()  # newest first; the first whose calls are all there is taken
+    refused: tuple[str, str] | None = None  # reason and detail, where context parallelism alone does not make it sound
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSite:
+    """A frame adapter's place in one target. Paths are posix, relative to the target's root."""
+
+    target: Target
+    adapter: FrameAdapter
+    layout: Layout
+    path: str
+    cls: str
+    in_forward: bool  # the target embeds in forward and has `cp_vision_frame_shard.py`; else it embeds before it
+    tests_root: str | None = None
+    docs_root: str | None = None
+    examples_root: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        return self.target.package.relative_to(self.target.root).as_posix()
