@@ -1,13 +1,18 @@
 # Everything is made below .venv/, .cache/ and reports/; `make clean` takes it away again.
 PYTHON ?= python3
 VENV := .venv
+AUTOMODEL_VENV := .venv-automodel
 BIN := $(VENV)/bin
 SKILLGEN := $(BIN)/skillgen
 CACHE := .cache
 RELEASES := $(CACHE)/releases
-FETCHED := bridge-0.3.1 bridge-0.4.2 bridge-0.5.1 bridge-0.6.2 core-0.19.2
-TECHNIQUE := vision-dp-over-cp
-FAMILY ?= ministral3
+FETCHED := bridge-0.3.1 bridge-0.4.2 bridge-0.5.1 bridge-0.6.2 core-0.19.2 \
+	automodel-0.4.0 automodel-0.5.0 automodel-0.6.0 automodel-0.7.0
+# what the demo runs on: bridge (Megatron-Bridge 0.6.2) or automodel (NeMo Automodel 0.5.0)
+TARGET ?= bridge
+DEMO_bridge := bridge-0.6.2 core-0.19.2
+DEMO_automodel := automodel-0.5.0
+FAMILY ?=
 NPROC ?= 2
 PYTEST_ARGS ?=
 
@@ -21,18 +26,28 @@ $(VENV)/.done: requirements/dev.txt pyproject.toml setup.py
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+# Automodel 0.7.0 pins another transformers than Megatron-Bridge 0.6.2, so its evals have an environment of their own.
+$(AUTOMODEL_VENV)/.done: requirements/eval-automodel.txt pyproject.toml setup.py
+	$(PYTHON) -m venv $(AUTOMODEL_VENV)
+	$(AUTOMODEL_VENV)/bin/python -m pip install --quiet --requirement requirements/eval-automodel.txt
+	$(AUTOMODEL_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
 releases: $(FETCHED:%=$(RELEASES)/%)
+$(RELEASES)/automodel-%: | $(VENV)/.done
+	$(SKILLGEN) fetch pypi:nemo-automodel==$* $@
 $(RELEASES)/bridge-%: | $(VENV)/.done
 	$(SKILLGEN) fetch pypi:megatron-bridge==$* $@
 $(RELEASES)/core-%: | $(VENV)/.done
 	$(SKILLGEN) fetch pypi:megatron-core==$* $@
 
-demo: $(VENV)/.done $(RELEASES)/bridge-0.6.2 $(RELEASES)/core-0.19.2
-	@$(BIN)/python bench/demo.py --releases $(RELEASES) --work $(CACHE)/demo --report reports/demo \
-		--technique $(TECHNIQUE) --family $(FAMILY) --nproc $(NPROC)
+demo: $(VENV)/.done $(DEMO_$(TARGET):%=$(RELEASES)/%)
+	@$(BIN)/python bench/demo.py --target $(TARGET) --releases $(RELEASES) --work $(CACHE)/demo-$(TARGET) \
+		--report reports/demo-$(TARGET) --nproc $(NPROC) $(if $(FAMILY),--family $(FAMILY))
 
-test: $(VENV)/.done releases
-	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
+	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
+		$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .
@@ -45,4 +60,4 @@ bench: $(VENV)/.done $(RELEASES)/bridge-0.6.2 $(RELEASES)/core-0.19.2
 	$(BIN)/python bench/run.py --releases $(RELEASES)
 
 clean:
-	rm -rf $(VENV) $(CACHE) reports build dist *.egg-info
+	rm -rf $(VENV) $(AUTOMODEL_VENV) $(CACHE) reports build dist *.egg-info

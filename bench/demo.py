@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STEPS: list[tuple[str, float]] = []
+TARGETS = {  # release, technique, family, what the eval needs beside it
+    "bridge": ("bridge-0.6.2", "vision-dp-over-cp", "ministral3", {"--mcore": "core-0.19.2"}),
+    "automodel": ("automodel-0.5.0", "vision-frame-sharding", "qwen3_5_moe", {}),
+}
 
 
 def digest(tree: Path) -> str:
@@ -37,49 +41,47 @@ def skillgen(*arguments: str) -> None:
 
 
 def findings(report: Path) -> Iterator[str]:
-    """What the eval's record says of agreement and cost, one line each."""
+    """What the eval's record says, one line each: the verdict, the worst differences in full precision, the gains."""
     record = json.loads((report / "report.json").read_text())
     yield record["verdict"]
     worst: dict[str, float] = {}
     for row in record["rows"]:
-        if row["kind"] == "parity" and "bf16" not in row["name"]:
-            for name in ("features", "parameter gradients", "input gradients"):
-                worst[name] = max(worst.get(name, 0.0), row.get("checks", {}).get(name, [0.0])[0])
-    yield "largest relative difference in fp32: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
-    for row in record["rows"]:
-        if row["kind"] == "cost" and row["status"] == "passed":
-            for name in ("patches", "activation bytes", "step ms"):
-                both = [max(row["numbers"][f"{name}, {arm}"]) for arm in ("replicated", "sharded")]
-                ratio = both[0] / both[1]
-                yield f"{name}, busiest rank: {both[0]:,.0f} replicated, {both[1]:,.0f} sharded ({ratio:.2f}x)"
+        if row["kind"] in ("parity", "recipe", "trainable") and "bf16" not in row["name"]:
+            for name, (value, limit) in row.get("checks", {}).items():
+                if limit < 1e-3:
+                    worst[name] = max(worst.get(name, 0.0), value)
+    yield "largest differences: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
+    yield from record["gains"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", choices=sorted(TARGETS), default="bridge")
     parser.add_argument("--releases", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--technique", default="vision-dp-over-cp")
-    parser.add_argument("--family", default="ministral3")
+    parser.add_argument("--family")
     parser.add_argument("--nproc", default="2")
     args = parser.parse_args()
+    release, technique, family, needs = TARGETS[args.target]
 
-    tree = args.work / "megatron-bridge-0.6.2"
+    tree = args.work / release
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    shutil.copytree(args.releases / "bridge-0.6.2", tree)
+    shutil.copytree(args.releases / release, tree)
     before = digest(tree)
-    family = ["--family", args.family]
+    chosen = ["--family", args.family or family]
     target = str(tree)
 
     skillgen("scan", target)
-    skillgen("plan", args.technique, target, *family, "--output", str(args.work / "plan.patch"))
-    skillgen("apply", args.technique, target, *family)
+    skillgen("plan", technique, target, *chosen, "--output", str(args.work / "plan.patch"))
+    skillgen("apply", technique, target, *chosen)
     skillgen("status", target)
-    mcore = str(args.releases / "core-0.19.2")
-    proof = ["--nproc", args.nproc, "--mcore", mcore, "--report", str(args.report)]
-    skillgen("eval", args.technique, target, *family, *proof)
-    skillgen("revert", args.technique, target, *family)
+    proof = ["--nproc", args.nproc, "--report", str(args.report)]
+    for option, other in needs.items():
+        proof += [option, str(args.releases / other)]
+    skillgen("eval", technique, target, *chosen, *proof)
+    skillgen("revert", technique, target, *chosen)
     if digest(tree) != before:
         sys.exit("demo: the tree is not what it was before apply")
 
