@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from skillgen import vision_sites
+from skillgen import vendoring, vision_sites
 from skillgen.errors import SkillgenError
 from skillgen.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
 
@@ -89,9 +87,8 @@ def _runtime(site: Site) -> list[Edit]:
     # one with this very content may be ours, of an older patch that this one replaces
     if not there.parent.is_dir() or (there.is_file() and there.read_text(encoding="utf-8") == package.content):
         edits.append(package)
-    return edits + [
-        AddFile(path=f"{folder}/{name}", content=header + source) for name, source in runtime_sources().items()
-    ]
+    files = {f"{folder}/{name}": source for name, source in runtime_sources(without=("tensors",)).items()}
+    return [*edits, *vendoring.add_files(header, files)]
 
 
 def _tests(site: Site, splitter: str) -> list[Edit]:
@@ -110,11 +107,8 @@ def _tests(site: Site, splitter: str) -> list[Edit]:
     wanted = {f"{models}/{site.adapter.tests}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
     if splitter == "balanced":
         wanted[f"{models}/common/test_vision_sharding.py"] = "runtime.py.j2"
-    header = _header(site)
-    return [
-        AddFile(path=path, content=header + render(f"vision_dp_over_cp/tests/{template}", **facts))
-        for path, template in wanted.items()
-    ]
+    files = {path: render(f"vision_dp_over_cp/tests/{template}", **facts) for path, template in wanted.items()}
+    return list(vendoring.add_files(_header(site), files))
 
 
 def _docs(site: Site, splitter: str) -> list[Edit]:
@@ -150,8 +144,4 @@ def _module_of(site: Site, path: str) -> str:
 
 
 def _header(site: Site) -> str:
-    """The comment block that opens the target's sources, for the year in which the runtime was written."""
-    source = site.target.package / "models/model_provider.py"
-    lines = source.read_text(encoding="utf-8-sig").splitlines() if source.is_file() else []
-    block = list(takewhile(lambda line: line.startswith("#"), lines))
-    return re.sub(r"\b20\d\d\b", "2026", "\n".join([*block, "", ""]), count=1) if block else ""
+    return vendoring.header(site.target.package / "models/model_provider.py")
