@@ -112,6 +112,36 @@ class ReplaceCallee(Edit):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplaceExpression(Edit):
+    """In the function or class `scope`, its decorators included, put `new` where the one expression `old` stands."""
+
+    scope: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceWords(Edit):
+    """In the docstring of the function or class `scope`, replace the words `old`, however they are wrapped.
+
+    A line break in `new` goes on at the indentation of the line after the old words, or of the line that they are on.
+    """
+
+    scope: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddContext(Edit):
+    """Let the one `with` statement of `function` that enters the call `call` (dotted) enter `code` right before it."""
+
+    function: str
+    call: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class InsertBefore(Edit):
     """Insert statements before the one statement of `function` that matches `anchor`.
 
@@ -137,7 +167,10 @@ class InsertAfter(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceStatement(Edit):
-    """Replace the one statement of `function` that matches `anchor` (see InsertBefore) by `code`."""
+    """Replace the one statement of `function` that matches `anchor` (see InsertBefore) by `code`.
+
+    Here an anchor of several statements matches where they follow each other.
+    """
 
     function: str
     anchor: str

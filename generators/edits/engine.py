@@ -8,12 +8,14 @@ from typing import Any
 
 from skillgen.edits.calls import add_parameter, pass_keyword, replace_callee
 from skillgen.edits.classes import add_definition, add_field, add_method
+from skillgen.edits.expressions import add_context, replace_expression, replace_words
 from skillgen.edits.imports import add_import
 from skillgen.edits.splice import Splice, splice
 from skillgen.edits.statements import insert, replace
 from skillgen.edits.tree import Tree
 from skillgen.errors import AnchorDrift, SkillgenError
 from skillgen.model import (
+    AddContext,
     AddDefinition,
     AddField,
     AddImport,
@@ -24,10 +26,13 @@ from skillgen.model import (
     InsertBefore,
     PassKeyword,
     ReplaceCallee,
+    ReplaceExpression,
     ReplaceStatement,
+    ReplaceWords,
 )
 
 LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
+    AddContext: add_context,
     AddDefinition: add_definition,
     AddField: add_field,
     AddImport: add_import,
@@ -37,7 +42,9 @@ LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
     InsertBefore: insert,
     PassKeyword: pass_keyword,
     ReplaceCallee: replace_callee,
+    ReplaceExpression: replace_expression,
     ReplaceStatement: replace,
+    ReplaceWords: replace_words,
 }
 
 

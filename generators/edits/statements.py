@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skillgen.edits.anchors import Place, find_function, find_statements, no_statement, occurrences
+from skillgen.edits.shape import parse_code
 from skillgen.edits.splice import Splice, clean, indented, insert_lines
 from skillgen.edits.tree import Tree
 from skillgen.model import InsertAfter, InsertBefore, ReplaceStatement
@@ -59,11 +60,17 @@ def replace(edit: ReplaceStatement, tree: Tree) -> Splice | None:
     scope = find_function(tree, edit.function)
     code = clean(edit.code)
     ours = occurrences(tree, scope, code)
-    found = find_statements(tree, scope, edit.anchor, ours)
+    count = 1 if edit.anchor.startswith("call:") else len(parse_code(clean(edit.anchor)))
+    if count == 1:
+        found = find_statements(tree, scope, edit.anchor, ours)
+    else:
+        mine = {id(place.node) for place, _ in ours}
+        runs = occurrences(tree, scope, clean(edit.anchor))
+        found = [place for place, _ in runs if id(place.node) not in mine]
     if not found and ours:
         return None
     if len(found) != 1:
         raise no_statement(tree, scope, edit.function, edit.anchor, found)
-    start, end = tree.span(found[0].node)
+    start, end = tree.span(found[0].node)[0], tree.span(found[0].block[found[0].at + count - 1])[1]
     indent = tree.indent(start)
     return Splice(start, end, indented(tree, code, indent)[len(indent) :].encode())
