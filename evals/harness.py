@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import pkgutil
 import platform
 import subprocess
 import sys
@@ -13,39 +15,38 @@ import types
 import typing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 BRIDGE = "megatron.bridge"
 SHELLS = ("", ".models", ".models.common", ".utils", ".training", ".training.utils")
-RUNTIME = f"{BRIDGE}.models.common.vision_sharding"
 
 
 class Skip(Exception):
     """What a case needs is not there; the message says what."""
 
 
-class Harness:
-    """One process's view of a target: package shells, stand-ins, imports."""
+class TargetHarness:
+    """One process's view of a target: its import path, package shells, stand-ins, the runtime that was vendored."""
 
-    def __init__(self, target_root: str, mcore: str | None = None) -> None:
+    package: ClassVar[str]  # what the target is imported as
+    runtime_module: ClassVar[str]  # below the package
+    technique: ClassVar[str]  # that brings the runtime
+    versions: ClassVar[tuple[str, ...]] = ("transformers", "triton")  # modules whose version the report tells
+
+    def __init__(self, target_root: str) -> None:
         self.root = Path(target_root).resolve()
-        self.source = next((p for p in (self.root / "src", self.root) if (p / "megatron" / "bridge").is_dir()), None)
+        folder = Path(*self.package.split("."))
+        self.source = next((p for p in (self.root / "src", self.root) if (p / folder).is_dir()), None)
         if self.source is None:
-            raise Skip(f"{target_root} holds no megatron/bridge")
+            raise Skip(f"{target_root} holds no {folder.as_posix()}")
         self.stand_ins: list[str] = []
-        for folder in [mcore] if mcore else []:
-            sys.path.insert(0, str(Path(folder).resolve()))
         sys.path.insert(0, str(self.source))
         importlib.invalidate_caches()
-        self._backport_override()
-        self._leave_compiled_functions_eager()
-        self._stand_in_for_triton()
-        self.shells(*SHELLS)
 
     def shells(self, *packages: str) -> None:
-        """Register packages under megatron.bridge by path alone; their initialisers do not run."""
+        """Register packages of the target by path alone; their initialisers do not run."""
         for package in packages:
-            name = BRIDGE + package
+            name = self.package + package
             folder = self.source.joinpath(*name.split("."))  # type: ignore[union-attr]
             if name in sys.modules or not folder.is_dir():
                 continue
@@ -60,23 +61,46 @@ class Harness:
             self.stand_ins.append(f"package shell (initialiser skipped): {name}")
 
     def load(self, module: str) -> types.ModuleType:
-        """Import a module of the target by its name below megatron.bridge."""
-        return importlib.import_module(f"{BRIDGE}.{module}")
+        """Import a module of the target by its name below the package."""
+        return importlib.import_module(f"{self.package}.{module}")
+
+    @property
+    def runtime_name(self) -> str:
+        """The vendored runtime's import name."""
+        return f"{self.package}.{self.runtime_module}"
 
     def runtime(self) -> types.ModuleType:
         """The vendored runtime, all its modules loaded; Skip if the target has none."""
         try:
-            package = importlib.import_module(RUNTIME)
+            package = importlib.import_module(self.runtime_name)
         except ModuleNotFoundError as error:
-            raise Skip(f"the target has no {RUNTIME}: apply vision-dp-over-cp to it first") from error
-        for name in ("plan", "gather", "agree", "forms", "api"):
-            importlib.import_module(f"{RUNTIME}.{name}")
+            raise Skip(f"the target has no {self.runtime_name}: apply {self.technique} to it first") from error
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self.runtime_name}.{module.name}")
         return package
 
     def stands_in(self, what: str) -> None:
         """Note a stand-in for the report, once."""
         if what not in self.stand_ins:
             self.stand_ins.append(what)
+
+
+class Harness(TargetHarness):
+    """Megatron-Bridge: without its package initialisers, which want Transformer Engine."""
+
+    package = BRIDGE
+    runtime_module = "models.common.vision_sharding"
+    technique = "vision-dp-over-cp"
+    versions = ("transformers", "megatron.core", "transformer_engine", "triton")
+
+    def __init__(self, target_root: str, mcore: str | None = None) -> None:
+        super().__init__(target_root)
+        if mcore:
+            sys.path.insert(1, str(Path(mcore).resolve()))
+        self._backport_override()
+        self._leave_compiled_functions_eager()
+        self._stand_in_for_triton()
+        self.shells(*SHELLS)
 
     def _backport_override(self) -> None:
         if not hasattr(typing, "override"):
@@ -89,53 +113,87 @@ class Harness:
         """megatron-core compiles small fused functions at import; loading the compiler alone costs 8 s per rank."""
         import torch
 
-        torch.compile = lambda model=None, **_: model if model is not None else _nothing
+        torch.compile = lambda model=None, **_: model if model is not None else Inert  # type: ignore[assignment]
         self.stand_ins.append("torch.compile leaves its function eager")
 
     def _stand_in_for_triton(self) -> None:
         """megatron-core imports triton at module level for GPU kernels that no CPU case calls."""
         if importlib.util.find_spec("triton"):
             return
-        for name in ("triton", "triton.language"):
-            module = _Inert(name)
-            module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-            module.__path__ = []
-            sys.modules[name] = module
-        sys.modules["triton"].language = sys.modules["triton.language"]  # type: ignore[attr-defined]
         self.stand_ins.append("inert module: triton (GPU kernels, never called)")
-        importlib.import_module("megatron.core.transformer")
-        for name in ("triton", "triton.language"):  # torch must go on seeing that there is none
-            del sys.modules[name]
+        with InertPackages("triton"):
+            importlib.import_module("megatron.core.transformer")
 
 
-class _Inert(types.ModuleType):
-    """A module whose names exist and do nothing: decorators hand their function back, everything else is inert."""
+class _Anything(type):
+    """Calling a class of it hands a lone callable back, as a decorator does, and else the class; so does any name."""
 
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls.__dict__.get("inert"):
+            return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else cls
+        return super().__call__(*args, **kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Inert
+
+
+class Inert(metaclass=_Anything):
+    """What an inert module has under every name: a decorator, a base class, an annotation, a constant."""
+
+    inert = True
+
+
+class _InertModule(types.ModuleType):
     __version__ = "0.0.0"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return Inert
 
 
 def inert_module(name: str) -> types.ModuleType:
     """A stand-in for a module that is imported for names which are never used."""
-    module = _Inert(name)
+    module = _InertModule(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None)
     return module
 
 
-def _nothing(*args: Any, **kwargs: Any) -> Any:
-    return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else _nothing
+class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """While entered, packages that are not installed import as inert modules, whatever lies below them."""
+
+    def __init__(self, *names: str) -> None:
+        self.absent = tuple(name for name in names if name not in sys.modules and not importlib.util.find_spec(name))
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        mine = name.partition(".")[0] in self.absent
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if mine else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _InertModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__path__ = []
+
+    def __enter__(self) -> InertPackages:
+        sys.meta_path.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whoever asks later whether a package is there must hear that it is not."""
+        sys.meta_path.remove(self)
+        for name in [name for name in sys.modules if name.partition(".")[0] in self.absent]:
+            del sys.modules[name]
 
 
-def environment(harness: Harness | None, backend: str) -> dict[str, Any]:
+def environment(harness: TargetHarness | None, backend: str) -> dict[str, Any]:
     """What a reader needs to repeat the run."""
     import torch
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("transformers", "megatron.core", "transformer_engine", "triton"):
+    for package in harness.versions if harness is not None else TargetHarness.versions:
         module = sys.modules.get(package)
         versions[package] = getattr(module, "__version__", None) or ("present" if module else "absent")
     gpu = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if backend == "nccl" else []
@@ -153,7 +211,7 @@ def environment(harness: Harness | None, backend: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def target_record(harness: Harness) -> dict[str, Any]:
+def target_record(harness: TargetHarness) -> dict[str, Any]:
     """Path, version, commit (with a dirty mark) and runtime version of the target."""
     info = harness.load("package_info")
     record = {"path": str(harness.root), "version": getattr(info, "__version__", "unknown"), "commit": None}
@@ -163,7 +221,7 @@ def target_record(harness: Harness) -> dict[str, Any]:
         dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True)
         if commit.returncode == 0:
             record["commit"] = commit.stdout.strip() + (" (patched)" if dirty.stdout.strip() else "")
-    runtime = sys.modules.get(RUNTIME)
+    runtime = sys.modules.get(harness.runtime_name)
     record["runtime"] = getattr(runtime, "__version__", None)
     return record
 

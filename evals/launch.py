@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -17,7 +18,6 @@ from typing import Any
 
 from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
 
-NEEDED = {"torch": "torch", "transformers": "'transformers<=5.12.1'"}
 TAIL = 12  # last lines of each rank that are shown
 
 
@@ -50,7 +50,7 @@ def run_suite(
     """
     _check(nproc, nnodes, rdzv_endpoint, baseline)
     interpreter = python or sys.executable
-    _need(interpreter, mcore)
+    _need(interpreter, mcore, technique)
     with tempfile.TemporaryDirectory(prefix="skillgen-eval-") as folder:
         work = Path(folder)
         spec = {
@@ -83,6 +83,11 @@ def run_suite(
     return record
 
 
+def suite_of(technique: str) -> Any:
+    """The suite module of a technique; importing it needs no torch."""
+    return importlib.import_module(f"skillgen.evals.{technique.replace('-', '_')}")
+
+
 def torchrun(python: str, nproc: int, nnodes: int, rdzv_endpoint: str | None, work: Path) -> list[str]:
     """The command line that starts the ranks."""
     command = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(nproc), "--max-restarts", "0"]
@@ -111,7 +116,7 @@ def _check(nproc: int, nnodes: int, rdzv_endpoint: str | None, baseline: str | N
         raise SkillgenError("no-such-baseline", f"--baseline {baseline}: it is count or contiguous", exit_code=USAGE)
 
 
-def _need(python: str, mcore: str | Path | None) -> None:
+def _need(python: str, mcore: str | Path | None, technique: str) -> None:
     """Name what to install before any rank starts and dies of it."""
     if mcore is not None and not (Path(mcore) / "megatron" / "core" / "__init__.py").is_file():
         raise SkillgenError(
@@ -120,24 +125,23 @@ def _need(python: str, mcore: str | Path | None) -> None:
             hint="skillgen fetch pypi:megatron-core==0.19.2 DIR unpacks one",
             exit_code=USAGE,
         )
-    modules = [*NEEDED, "skillgen.evals", *([] if mcore else ["megatron.core"])]
+    needed: dict[str, str] = {**suite_of(technique).NEEDED, "skillgen.evals": ""}
+    if mcore is not None:
+        needed.pop("megatron.core", None)
     probe = f"""
 import importlib.util as u
 def there(name):
     try: return u.find_spec(name) is not None
     except ModuleNotFoundError: return False
-print(*[name for name in {modules!r} if not there(name)])
+print(*[name for name in {list(needed)!r} if not there(name)])
 """
     found = subprocess.run([python, "-c", probe], capture_output=True, text=True)
     if found.returncode:
         raise SkillgenError("no-python", f"{python} does not run: {found.stderr.strip()[-300:]}", exit_code=USAGE)
     missing = found.stdout.split()
     if missing:
-        hints = (
-            [f"pip install {' '.join(NEEDED[name] for name in missing if name in NEEDED)}"]
-            if set(missing) & set(NEEDED)
-            else []
-        )
+        packages = [needed[name] for name in missing if needed[name]]
+        hints = [f"pip install {' '.join(packages)}"] if packages else []
         if "megatron.core" in missing:
             hints.append("skillgen fetch pypi:megatron-core==0.19.2 DIR, then --mcore DIR")
         if "skillgen.evals" in missing:

@@ -25,13 +25,16 @@ def apply(name: str, context: Context) -> None:
     if name == "gather-before-projection":
         context.hook_model = gather_before_projection
         return
-    runtime = context.harness.runtime()
-    attributes, fault = FAULTS[name]
+    put(context.harness.runtime(), *FAULTS[name])
+
+
+def put(runtime: Any, attributes: tuple[str, ...], fault: Callable[[Any], Any]) -> None:
+    """Put a fault around functions of the runtime, wherever they are imported, and around methods of its forms."""
     for attribute in attributes:
         form, _, leaf = attribute.rpartition(".")
         if form:
-            owner = getattr(runtime.forms, form)
-            setattr(owner, leaf, fault(getattr(owner, leaf)))
+            if owner := getattr(runtime, form, None):  # the other product's forms are not vendored
+                setattr(owner, leaf, fault(getattr(owner, leaf)))
         else:
             original = next(vars(m)[leaf] for m in _modules(runtime) if leaf in vars(m))
             _replace(runtime, leaf, fault(original))

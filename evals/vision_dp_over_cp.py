@@ -1,19 +1,40 @@
-"""The suite of vision-dp-over-cp: which cases there are, and the negative control."""
+"""The suite of vision-dp-over-cp: which cases there are, the negative control, and what a run of it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from . import cases_agreement, cases_cost, cases_mcore, cases_parity, cases_training
-from .context import Case, Context, Result
-from .families.base import Family, Item
+if TYPE_CHECKING:  # the launcher reads this module where there is no torch
+    from .context import Case, Context, Result
+    from .families.base import Family
+    from .harness import Harness
 
 KINDS = ("parity", "agreement", "cost", "training")
 CONTROLS = ("minimax_m3",)  # refused by scan; forced all the same, parity has to fail
+FAMILIES = "skillgen.evals.families"
+NEEDED = {"torch": "torch", "transformers": "'transformers<=5.12.1'", "megatron.core": ""}  # "": from --mcore
+SWITCH = "VISION_DP_OVER_CP"  # the environment variable that turns the patch off
+
+
+def harness(spec: dict[str, Any]) -> Harness:
+    """This process's view of the target."""
+    from .harness import Harness
+
+    return Harness(spec["target"], spec["mcore"])
+
+
+def mutate(name: str, context: Context) -> None:
+    """Break the runtime on purpose."""
+    from . import mutations
+
+    mutations.apply(name, context)
 
 
 def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[Case]:
     """The cases of one family, in the order of KINDS."""
+    from . import cases_agreement, cases_cost, cases_mcore, cases_parity, cases_training
+
     if family.name in CONTROLS:
         yield from control(context, family)
         return
@@ -33,11 +54,15 @@ def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[
 
 def require(context: Context, family: Family) -> None:
     """Raise Skip where this machine cannot judge the family at all."""
+    from . import cases_parity
+
     cases_parity.require_replicated(context, family)
 
 
 def control(context: Context, family: Family) -> Iterator[Case]:
     """A family whose images see one another: the gate must reject it, and needs two unequal images to do so."""
+    from .context import Case
+
     cp = context.cp_sizes()[0]
     for count in (1, 2, 3):
         name = "1 image must pass" if count == 1 else f"{count} images must fail"
@@ -46,6 +71,10 @@ def control(context: Context, family: Family) -> Iterator[Case]:
 
 def _forced(context: Context, family: Family, cp: int, count: int) -> Result:
     """One image is encoded alike with and without sharding; from two on, the parity gate has to reject the family."""
+    from . import cases_parity
+    from .context import Result
+    from .families.base import Item
+
     items = [Item(2, 3), Item(4, 2), Item(3, 3)][:count]
     found = cases_parity.parity(context, family, cp, items).checks
     rejected = any(not value <= limit for value, limit in found.values())

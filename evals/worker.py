@@ -14,10 +14,12 @@ from typing import Any
 
 def main(spec_path: str) -> None:
     """Run every case on this rank; rank 0 writes the rows as they come, and the record at the end."""
+    from skillgen.evals.launch import suite_of
+
     spec = json.loads(Path(spec_path).read_text())
     warnings.filterwarnings("ignore")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.pop("VISION_DP_OVER_CP", None)
+    os.environ.pop(suite_of(spec["technique"]).SWITCH, None)
     import torch
     import torch.distributed as dist
 
@@ -38,13 +40,14 @@ def run(spec: dict[str, Any]) -> None:
     """Run all families; rank 0 keeps the record on disk up to date, for the case that a rank dies."""
     import torch.distributed as dist
 
-    from skillgen.evals import families, mutations
     from skillgen.evals.context import Context
-    from skillgen.evals.harness import Harness, Skip, environment
+    from skillgen.evals.harness import Skip, environment
+    from skillgen.evals.launch import suite_of
 
-    suite = importlib.import_module(f"skillgen.evals.{spec['technique'].replace('-', '_')}")
+    suite = suite_of(spec["technique"])
+    families = importlib.import_module(suite.FAMILIES)
     kinds = tuple(spec["kinds"] or suite.KINDS)
-    harness = Harness(spec["target"], spec["mcore"])
+    harness = suite.harness(spec)
     context = Context(harness, spec)
     rows: list[dict[str, Any]] = []
 
@@ -70,7 +73,7 @@ def run(spec: dict[str, Any]) -> None:
                 family = family_class(harness, variant)
                 suite.require(context, family)
                 if spec["mutate"] and not mutated:
-                    mutations.apply(spec["mutate"], context)
+                    suite.mutate(spec["mutate"], context)
                     mutated = True
             except Skip as skip:
                 skipped = {"kind": "all", "name": "all cases", "status": "skipped", "reason": str(skip), "seconds": 0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,10 @@ COLUMNS = ("family", "kind", "name", "status", "seconds", "reason")
 def prove(args: argparse.Namespace, target: Target) -> Result:
     """Run the suite; exit code 1 and an error beside the rows if a case failed or nothing was proven."""
     from skillgen import registry
-    from skillgen.evals.launch import run_suite
+    from skillgen.evals.launch import run_suite, suite_of
 
-    families = _families(registry.load(args.technique).rows(target), args.family or [], args.technique, args.target)
+    rows = registry.load(args.technique).rows(target)
+    families = _families(rows, args.family or [], args.technique, args.target, suite_of(args.technique).CONTROLS)
     done = 0
     with progress("starting the ranks", quiet=args.json) as advance:
 
@@ -62,7 +62,9 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
     return Result(record["rows"], COLUMNS, exit_code=EVAL_FAILED, error=error)
 
 
-def _families(rows: Sequence[Row], asked: Sequence[str], technique: str, target: str) -> list[str]:
+def _families(
+    rows: Sequence[Row], asked: Sequence[str], technique: str, target: str, controls: Sequence[str]
+) -> list[str]:
     """The families to run: every applied one; a refused one only if named, as a control that has to fail its gate."""
     by_family = {row.family: row for row in rows if row.outcome is not Outcome.CANDIDATE}
     chosen = list(dict.fromkeys(asked)) or [f for f, row in by_family.items() if row.outcome is Outcome.APPLIED]
@@ -75,7 +77,7 @@ def _families(rows: Sequence[Row], asked: Sequence[str], technique: str, target:
             message = f"this target has no family called {family!r}"
             raise SkillgenError("unknown-family", message, hint=f"one of: {known}", exit_code=USAGE)
         row = by_family[family]
-        control = row.outcome is Outcome.REFUSED and importlib.util.find_spec(f"skillgen.evals.families.{family}")
+        control = row.outcome is Outcome.REFUSED and family in controls
         if row.outcome is not Outcome.APPLIED and not control:
             message = f"{family} is {row.outcome.value}, not applied: the eval judges patched code"
             raise SkillgenError("not-applied", message, hint=f"{patch} --family {family}", exit_code=REFUSED)

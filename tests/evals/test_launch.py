@@ -57,7 +57,7 @@ def finished(record: dict[str, Any]) -> str:
 )
 def test_says_what_is_wrong_before_any_rank_starts(options: dict[str, Any], code: str) -> None:
     with pytest.raises(SkillgenError) as caught:
-        launch.run_suite("some-technique", "/nowhere", ["f"], **options)
+        launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], **options)
     assert (caught.value.code, caught.value.exit_code) == (code, USAGE)
 
 
@@ -66,7 +66,7 @@ def test_names_what_to_install(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho torch megatron.core\n")
     python.chmod(0o755)
     with pytest.raises(SkillgenError) as caught:
-        launch.run_suite("some-technique", "/nowhere", ["f"], python=str(python))
+        launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], python=str(python))
     assert caught.value.code == "missing-dependency"
     assert "pip install torch" in caught.value.hint and "megatron-core" in caught.value.hint
 

@@ -1,0 +1,52 @@
+"""The suite of vision-frame-sharding: which cases there are, the negative control, and what a run of it needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the launcher reads this module where there is no torch
+    from .automodel.harness import AutomodelHarness
+    from .automodel.towers import Tower
+    from .context import Case, Context
+
+# Each kind has a module of cases with `cases(context, family)`; upstream's tests run before the ranks start.
+KINDS = ("recipe", "parity", "trainable", "agreement", "compare", "upstream-tests")
+MODULES = {
+    "recipe": "automodel.cases_recipe",
+    "parity": "cases_frames_towers",
+    "trainable": "automodel.cases_trainable",
+    "agreement": "cases_frames_agreement",
+    "compare": "cases_frames_compare",
+}
+CONTROLS: tuple[str, ...] = ()  # refused by scan; forced all the same, parity has to fail
+FAMILIES = "skillgen.evals.automodel.families"
+NEEDED = {"torch": "torch", "transformers": "transformers"}
+SWITCH = "VISION_FRAME_SHARDING"  # the environment variable that turns the patch off
+
+
+def harness(spec: dict[str, Any]) -> AutomodelHarness:
+    """This process's view of the target."""
+    from .automodel.harness import AutomodelHarness
+
+    return AutomodelHarness(spec["target"])
+
+
+def cases(context: Context, family: Tower, kinds: tuple[str, ...]) -> Iterator[Case]:
+    """The cases of one family, in the order of KINDS."""
+    for kind in kinds:
+        if kind in MODULES:
+            yield from importlib.import_module(f"{__package__}.{MODULES[kind]}").cases(context, family)
+
+
+def require(context: Context, family: Tower) -> None:
+    """Raise Skip where this machine cannot judge the family at all."""
+    context.harness.glue()
+
+
+def mutate(name: str, context: Context) -> None:
+    """Break the patched code on purpose."""
+    from .automodel import mutations
+
+    mutations.apply(name, context)
