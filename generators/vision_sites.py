@@ -29,6 +29,8 @@ _MAYBE_ENCODER = re.compile(
 
 def classify(target: Target, *, technique: str = TECHNIQUE) -> list[Row]:
     """One row per family that the target has, then one per class that looks like an encoder's caller."""
+    if target.product != "megatron-bridge":
+        return []
     source = Source(target.root, target.package)
     rows = []
     for adapter in adapters(target.product):

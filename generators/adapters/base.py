@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call by its dotted name, in a method of the model class."""
+    """A call by its dotted name, in a method of the model class; or, in Automodel, in `Class.method` of its file."""
 
     function: str
     name: str
@@ -85,6 +85,7 @@ class Layout:
     calls: tuple[Call, ...]  # all of them must be there
     unit: Unit
     form: Form
+    patched: tuple[Call, ...] = ()  # what tells this layout under our patch, where its functions alone do not
     wired: bool = False  # the target shards here already, in a weaker form
     code: str = ""  # the site's template below templates/vision_frame_sharding/sites, where it is not <family>.py.j2
     verified: str = "0.7.0 and main at 36044ad3d"
@@ -100,7 +101,7 @@ class FrameAdapter:
     path: str  # of the model file, relative to the package
     cls: str  # the class that has `prepare_model_inputs_for_cp`, or would have it
     layouts: tuple[Layout, ...] = ()  # newest first; the first whose calls are all there is taken
-    refused: tuple[str, str] | None = None  # reason and detail, where context parallelism alone does not make it sound
+    refused: tuple[str, str] | None = None  # reason and detail; a layout then only says what proves it, or is missing
     examples: tuple[Example, ...] = ()
 
 
