@@ -1,0 +1,53 @@
+"""Qwen3.5: packed pixel rows with grids, images and videos spliced by the model in turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..towers import HIDDEN, IMAGE_ID, VIDEO_ID, VOCAB, GridTower, Words, bare
+
+
+class Qwen35(GridTower):
+    name = "qwen3_5"
+    stem = "Qwen3_5"
+    merged = True
+
+    def build(self, *, large: bool = False) -> nn.Module:
+        import transformers
+
+        modeling = getattr(transformers.models, self.name)
+        width, depth = (128, 4) if large else (32, 2)
+        vision = {
+            "depth": depth,
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_heads": 2,
+            "patch_size": self.patch,
+            "temporal_patch_size": self.temporal,
+            "spatial_merge_size": self.merge,
+            "out_hidden_size": HIDDEN,
+            "num_position_embeddings": 64,
+        }
+        text = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "vocab_size": VOCAB, "num_attention_heads": 2}
+        whole = getattr(transformers, f"{self.stem}Config")(
+            vision_config=vision, text_config=text, image_token_id=IMAGE_ID, video_token_id=VIDEO_ID
+        )
+        whole.vision_config._attn_implementation = "sdpa"
+        visual = getattr(modeling, f"{self.stem}VisionModel")._from_config(whole.vision_config)
+        inner = bare(getattr(self.code, f"{self.stem}Model"), visual=visual, language_model=Words(), config=whole)
+        cls = getattr(self.code, f"{self.stem}ForConditionalGeneration")
+        return bare(cls, model=inner, config=whole, cp_mesh=None)  # type: ignore[no-any-return]
+
+    def features(self, model: Any, inputs: dict[str, Any]) -> list[Tensor]:
+        media, ids = dict(inputs), inputs["input_ids"]
+        if hasattr(model, "_embed_and_splice_for_cp"):
+            return [model._embed_and_splice_for_cp(media.pop("input_ids"), **media)[0]]
+        return [model.prepare_model_inputs_for_cp(position_ids=ids, **media)["inputs_embeds"][0]]  # 0.5.0
+
+    def tower(self, model: Any) -> nn.Module:
+        return model.model.visual  # type: ignore[no-any-return]
+
+
+FAMILY = Qwen35
