@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -32,10 +34,16 @@ def package_folder(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def runtime_sources() -> dict[str, str]:
-    """The runtime's files by name, as text: what is vendored into a target."""
+def runtime_sources(without: Iterable[str] = ()) -> dict[str, str]:
+    """The runtime's files by name, as text, for a target that has no use for the modules `without`."""
     folder = package_folder("skillgen.runtime")
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
+    sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
+    for module in without:
+        del sources[f"{module}.py"]
+        line, names = re.findall(rf"^(from \.{module} import (.*)\n)", sources["__init__.py"], flags=re.MULTILINE)[0]
+        for gone in (line, *(f'    "{name}",\n' for name in names.split(", "))):
+            sources["__init__.py"] = sources["__init__.py"].replace(gone, "")
+    return sources
 
 
 def version() -> str:

@@ -2,8 +2,10 @@
 
 from .agree import VisionShardingError
 from .api import is_enabled, shard_over_cp
-from .forms import GridRows, ImageBatch, PackedPatches
+from .forms import GridRows
+from .images import ImageBatch, PackedPatches
 from .plan import cost_alpha, make_plan
+from .tensors import PaddedPatches, TensorBatch
 
 
 __version__ = "0.1.0"
@@ -12,6 +14,8 @@ __all__ = [
     "GridRows",
     "ImageBatch",
     "PackedPatches",
+    "PaddedPatches",
+    "TensorBatch",
     "VisionShardingError",
     "cost_alpha",
     "make_plan",

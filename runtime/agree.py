@@ -15,15 +15,13 @@ class VisionShardingError(RuntimeError):
     """The ranks of a context-parallel group cannot shard this batch together."""
 
 
-def check_group(
-    group: dist.ProcessGroup | None, cp_size: int, *, language_model: nn.Module | None = None, name: str = ""
-) -> None:
+def check_group(group: dist.ProcessGroup | None, cp_size: int, language_model: nn.Module | None, name: str) -> None:
     """Check the group locally, before any collective, so that no rank waits for one that is not coming.
 
     Raises ValueError where the group is missing, its size is not `context_parallel_size`, or its members are not those
     of the group that the language model slices its sequence with.
     """
-    mismatch = f"{name} vision_dp_over_cp does not match its process group:".strip()
+    mismatch = f"{name} does not match its process group:"
     if group is None or group.size() != cp_size:
         raise ValueError(f"{mismatch} config={cp_size}, group={None if group is None else group.size()}")
     sliced = getattr(getattr(language_model, "pg_collection", None), "cp", None) or group
@@ -38,7 +36,7 @@ def plan_digest(*facts: object) -> int:
 
 
 def agree(
-    digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device
+    digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device, what: str
 ) -> None:
     """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
 
@@ -52,8 +50,8 @@ def agree(
         try:
             dist.all_gather(received, mine, group=group)
         except RuntimeError as error:
-            silent = "a rank did not answer: it has no images, VISION_DP_OVER_CP=0 is set there alone, or it has died"
-            raise VisionShardingError(f"vision_dp_over_cp: {silent}") from failure or error
+            silent = "a rank did not answer: it has no images, sharding is off on it alone, or it has died"
+            raise VisionShardingError(f"{what}: {silent}") from failure or error
         exchanged = torch.stack(received).tolist()
     failed = any(status for _, status in exchanged)
     if not failed and len({theirs for theirs, _ in exchanged}) == 1:
@@ -61,10 +59,10 @@ def agree(
     reason = f"{type(failure).__name__}: {failure}" if failure is not None else None if failed else summary
     reasons: list[str | None] = [None] * group.size()
     dist.all_gather_object(reasons, reason, group=group)
-    what = "the encoder failed" if failed else "the ranks see different batches"
+    trouble = "the encoder failed" if failed else "the ranks see different batches"
     ranks = dist.get_process_group_ranks(group)
     told = "; ".join(f"rank {rank}: {text}" for rank, text in zip(ranks, reasons) if text is not None)
-    raise VisionShardingError(f"vision_dp_over_cp: {what} on {told}") from failure
+    raise VisionShardingError(f"{what}: {trouble} on {told}") from failure
 
 
 def is_trainable(modules: Sequence[nn.Module], pixels: Tensor) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .agree import agree, check_group, is_trainable, plan_digest
-from .forms import PLACEHOLDER_ROWS, GridRows, ImageBatch, Units
+from .forms import PLACEHOLDER_ROWS, Form, Units
 from .gather import Layout, gather_rows, row_layout
 from .plan import Segment, make_plan
 
@@ -38,7 +39,7 @@ def _log_once(message: str) -> None:
 
 def shard_over_cp(
     encode: Callable[..., Any],
-    form: GridRows | ImageBatch,
+    form: Form,
     *,
     group: dist.ProcessGroup,
     cp_size: int,
@@ -48,47 +49,59 @@ def shard_over_cp(
     name: str = "",
     agreement: str = "strict",
     method: str = "balanced",
+    what: str = "vision_dp_over_cp",
+    min_rows: int = 0,
+    min_units: int = 0,
+    min_patches: int = 0,
+    same_sequence: bool = False,
 ) -> Callable[..., Any]:
     """Wrap an encoder call so that every image is encoded on one rank of the group instead of on all of them.
 
     Args:
-        encode: encodes and projects; returns feature rows [rows, hidden], a tuple or list of such tensors per item,
-            `(rows, list of deepstack levels)`, or an output object that has one of these as `pooler_output`.
+        encode: encodes and projects; returns feature rows [rows, hidden] or [units, rows, hidden], a tuple or list of
+            such tensors per item, `(rows, list of deepstack levels)`, or an object that has one of these as
+            `pooler_output` and may have `deepstack_features`.
         form: how `encode` takes its images.
         group: the ranks that hold shards of the same sequences; all of them make the same calls.
-        cp_size: the configured `context_parallel_size`, checked against the group.
+        cp_size: the number of ranks that is configured, checked against the group.
         modules: the modules whose parameters `encode` uses; backward takes part if any is trainable.
         alpha: linear work per patch in units of attention work, see `cost_alpha`.
         language_model: where it has `pg_collection.cp`, the group must have the same members.
-        name: the model's name in messages.
+        name: the model's name in messages, which `what` opens.
         agreement: "strict" exchanges 16 bytes before the payload, so that a failing rank makes every rank raise;
             "off" saves that exchange, and peers of a failing rank wait until the collective times out.
         method: "balanced", "contiguous" or "count", see `make_plan`.
+        min_rows, min_units: a batch with fewer feature rows and fewer units is encoded on every rank.
+        min_patches: a rank that owns a unit encodes at least so many patches, zeros among them.
+        same_sequence: some ranks hold the same sequence shard, so that a gradient must not be summed over them.
 
     The result has the signature and the output container of `encode`. It raises ValueError before any collective where
     the group does not fit, and VisionShardingError on every rank where one failed or the ranks see different batches.
     """
     if agreement not in ("strict", "off"):
         raise ValueError(f"agreement must be 'strict' or 'off', got {agreement!r}")
-    signature = inspect.signature(encode)
+    signature = inspect.signature(encode.forward if isinstance(encode, nn.Module) else encode)
 
     def sharded(*args: Any, **kwargs: Any) -> Any:
-        check_group(group, cp_size, language_model=language_model, name=name)
+        check_group(group, cp_size, language_model, f"{name} {what}".strip())
         call = signature.bind(*args, **kwargs)
         pixels = call.arguments[form.pixels]
         trainable = is_trainable(modules, pixels)
-        units, layout, features, failure = Units((), (), ()), Layout([], [], []), [], None
+        if trainable and same_sequence:
+            raise ValueError(f"{what}: ranks of one sequence shard share the images, so the encoder must be frozen")
+        units, layout, features, failure, few = Units((), (), ()), Layout([], [], []), [], None, False
         try:
             units = form.units(call.arguments)
-            plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
-            layout = row_layout(plan, units.rows)
-            if units.runs:
+            few = is_few(units, min_rows, min_units)
+            if not few:
+                plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
+                layout = row_layout(plan, units.rows)
                 share = plan.shares[group.rank()]
-                fill = placeholders(units, share)
+                fill = placeholders(units, share, min_patches)
                 call.arguments.update(form.take(call.arguments, share, fill))
                 output = encode(*call.args, **call.kwargs)
                 rows = layout.rank_rows[group.rank()]
-                features = own_rows(feature_levels(output), rows, len(fill) * PLACEHOLDER_ROWS)
+                features = own_rows(feature_levels(output), rows, len(fill) * units.blank[1])
         except Exception as error:  # told to the other ranks, then raised on all
             if agreement == "off":
                 raise
@@ -96,26 +109,37 @@ def shard_over_cp(
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
             digest = plan_digest(units, layout, trainable, levels)
-            summary = f"{sum(run.count for run in units.runs)} units, {sum(units.rows)} rows, features {levels}"
-            agree(digest, failure, summary, group, pixels.device)
-        if not units.runs:
-            _log_once("vision_dp_over_cp: a batch without images, or without their sizes, is encoded on every rank")
+            count, rows = units.totals
+            summary = f"{count} units, {rows} rows, features {levels}"
+            agree(digest, failure, summary, group, pixels.device, what)
+        if few:
+            _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
             return encode(*args, **kwargs)
         gathered = gather_rows(features, layout, group, trainable=trainable)
-        return like_output(output, gathered, [run.count * rows for run, rows in zip(units.runs, units.rows)])
+        return like_output(output, iter(gathered), [run.count * rows for run, rows in zip(units.runs, units.rows)])
 
     return sharded
 
 
-def placeholders(units: Units, share: Sequence[Segment]) -> list[str]:
-    """Kinds to append to a share so that it exercises every kind in the batch and has at least two rows.
+def is_few(units: Units, min_rows: int, min_units: int) -> bool:
+    """Whether a batch is not worth a collective: decided from the whole batch, so alike on every rank."""
+    count, rows = units.totals
+    return not count or (count < min_units and rows < min_rows)
+
+
+def placeholders(units: Units, share: Sequence[Segment], min_patches: int = 0) -> list[str]:
+    """Kinds to append to a share, for every kind in the batch, at least two rows, and `min_patches` beside a unit.
 
     Parameters of a part that a rank skips would have no gradient, which overlapped gradient reduction answers with an
     assertion; from a placeholder their gradient is exactly zero.
     """
-    missing = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
-    rows = sum(units.rows[segment.run] * segment.count for segment in share)
-    return [units.kinds[share[0].run]] if not missing and rows < PLACEHOLDER_ROWS else missing
+    fill = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
+    if share:
+        rows = sum(units.rows[segment.run] * segment.count for segment in share)
+        patches = sum(units.runs[segment.run].patches * segment.count for segment in share)
+        missing = -(-(min_patches - patches) // units.blank[0]) - len(fill)
+        fill += [units.kinds[share[0].run]] * max(missing, not fill and rows < PLACEHOLDER_ROWS)
+    return fill
 
 
 def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
@@ -128,9 +152,11 @@ def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
 
 def feature_levels(output: Any) -> list[Tensor]:
     """The main features, then the deepstack levels, of an encoder's output, each [rows, width]."""
-    output = getattr(output, "pooler_output", output)
+    if hasattr(output, "pooler_output"):
+        parts = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
+        return [level for part in parts for level in feature_levels(part)]
     if isinstance(output, Tensor):
-        return [output]
+        return [output.flatten(0, -2)]
     if isinstance(output, (tuple, list)) and len(output) == 2 and isinstance(output[1], (tuple, list)):
         return [output[0], *output[1]]
     if isinstance(output, (tuple, list)) and all(isinstance(item, Tensor) for item in output):
@@ -138,14 +164,18 @@ def feature_levels(output: Any) -> list[Tensor]:
     raise TypeError(f"cannot gather an encoder output of type {type(output).__name__}")
 
 
-def like_output(output: Any, levels: list[Tensor], item_rows: list[int]) -> Any:
+def like_output(output: Any, levels: Iterator[Tensor], item_rows: list[int]) -> Any:
     """The gathered levels in the container that the encoder returned; per-item containers are cut by item again."""
     if hasattr(output, "pooler_output"):
-        gathered = type(output)()  # HF sets pooler_output on output classes that have no such field
+        fields = dataclasses.fields(output) if dataclasses.is_dataclass(output) else ()
+        gathered = type(output)(**{field.name: None for field in fields})
+        # HF sets pooler_output on output classes that have no such field
         gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)
+        if deep := getattr(output, "deepstack_features", None):
+            gathered.deepstack_features = type(deep)(like_output(level, levels, item_rows) for level in deep)
         return gathered
     if isinstance(output, Tensor):
-        return levels[0]
+        return next(levels).view(-1, *output.shape[1:])
     if len(output) == 2 and isinstance(output[1], (tuple, list)):
-        return type(output)((levels[0], type(output[1])(levels[1:])))
-    return type(output)(levels[0].split(item_rows))
+        return type(output)((next(levels), type(output[1])(next(levels) for _ in output[1])))
+    return type(output)(next(levels).split(item_rows))

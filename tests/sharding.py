@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from toys import PATCH, GridToy, ImageToy, PackedToy, Toy, grid_batch, image_batch, packed_batch, packed_params
 
 from skillgen.runtime import api
-from skillgen.runtime.forms import PackedPatches
+from skillgen.runtime.images import PackedPatches
 from skillgen.runtime.plan import make_plan
 
 Case = Callable[[], tuple[Toy, Any, dict[str, Any]]]

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from skillgen.runtime.forms import GridRows, ImageBatch
+from skillgen.runtime.forms import GridRows
+from skillgen.runtime.images import ImageBatch
 
 PATCH, MERGE, CHANNELS, HIDDEN, OUT = 2, 2, 3, 8, 6
 FEATURES = CHANNELS * PATCH * PATCH

@@ -226,7 +226,11 @@ def test_a_group_of_other_members_is_refused() -> None:
 
 @pytest.mark.parametrize("model", [None, nn.Linear(1, 1), language_model(None)])
 def test_a_language_model_without_a_group_is_not_compared(model: Any) -> None:
-    run_ranks(2, lambda rank: agree.check_group(dist.group.WORLD, 2, language_model=model))
+    def on_rank(rank: int) -> None:
+        agree.check_group(dist.group.WORLD, 2, model, "")
+        dist.barrier()  # a rank that ends before the others have started takes them down
+
+    run_ranks(2, on_rank)
 
 
 def test_an_unknown_agreement_is_named() -> None:

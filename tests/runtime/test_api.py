@@ -160,7 +160,7 @@ def test_an_output_of_transformers_keeps_its_class() -> None:
         given = kind(last_hidden_state=rows)
         given.pooler_output = tuple(rows.split(1))
         assert torch.equal(api.feature_levels(given)[0], rows)
-        made = api.like_output(given, [rows], [1, 2])
+        made = api.like_output(given, iter([rows]), [1, 2])
         assert type(made) is type(given) and [len(item) for item in made.pooler_output] == [1, 2]
 
 

@@ -21,7 +21,8 @@ from toys import (
     packed_params,
 )
 
-from skillgen.runtime.forms import PLACEHOLDER_ROWS, GridRows, ImageBatch, PackedPatches
+from skillgen.runtime.forms import PLACEHOLDER_ROWS, GridRows
+from skillgen.runtime.images import ImageBatch, PackedPatches
 from skillgen.runtime.plan import Plan, Run, Segment, make_plan
 
 

@@ -14,8 +14,9 @@ from sharding import check_parity, check_shared_buffer, check_tubelets, grid, im
 from toys import Toy, packed_batch, packed_params
 
 from skillgen.runtime import api, forms, gather
+from skillgen.runtime import images as image_forms
 from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.forms import PackedPatches
+from skillgen.runtime.images import PackedPatches
 from skillgen.runtime.plan import Segment
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -143,17 +144,17 @@ def trainable_by_local_tensor(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_of_the_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(forms, "_packed_bounds", lambda params, lengths: params)
+    patch.setattr(image_forms, "_packed_bounds", lambda params, lengths: params)
 
 
 def bounds_in_the_callers_object(patch: pytest.MonkeyPatch) -> None:
-    packed_bounds = forms._packed_bounds
+    packed_bounds = image_forms._packed_bounds
 
     def changed(params: Any, lengths: Any) -> Any:
         vars(params).update(vars(packed_bounds(params, lengths)))
         return params
 
-    patch.setattr(forms, "_packed_bounds", changed)
+    patch.setattr(image_forms, "_packed_bounds", changed)
 
 
 def check_caller_keeps_bounds() -> None:

@@ -1,0 +1,133 @@
+"""Images as a batch or as packed patches, with their sizes in pixels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .forms import PLACEHOLDER_ROWS, Call, Units, as_list, like
+from .plan import Run, Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBatch:
+    """Images [N, C, H, W] padded at the right and bottom, with their sizes [N, 2] (height, width) in pixels.
+
+    The pixels may also be packed patches [1, sum(patches), C * P * P]. `frames` counts the images of each item; with
+    a `tubelet` above 1, an item of one image is an image and a longer one a video, whose units are tubelets. A tubelet
+    is never cut, and a video's lone last frame is repeated, so that the encoder still sees a video.
+    """
+
+    patch_size: int
+    merge_size: int = 2
+    tubelet: int = 1
+    pixels: str = "pixel_values"
+    sizes: str = "image_sizes"
+    frames: str = ""
+    params: str = ""
+
+    def units(self, call: Call) -> Units:
+        """One run per image or video."""
+        sizes = self._sizes(call)
+        items = self._items(call, sizes)
+        grids = self._grids(sizes[first] for first, _ in items)
+        return Units(
+            runs=tuple(Run(h * w, -(-count // self.tubelet)) for (h, w), (_, count) in zip(grids, items)),
+            rows=tuple(self._rows(h, w) for h, w in grids),
+            kinds=tuple("image" if count == 1 else "video" for _, count in items),
+        )
+
+    def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
+        """Cut out a share, then append a placeholder for each kind in `fill`; the metadata describe these only."""
+        pixels, sizes = call[self.pixels], self._sizes(call)
+        items = self._items(call, sizes)
+        ranges: list[tuple[int, int]] = []
+        counts: list[int] = []
+        for run, start, count in share:
+            first, total = items[run]
+            begin, end = first + start * self.tubelet, first + min((start + count) * self.tubelet, total)
+            lone = end - begin == 1 and total > 1
+            ranges += [(begin, end)] * (2 if lone else 1)
+            counts.append(2 if lone else end - begin)
+        blanks = [1 if kind == "image" else 2 for kind in fill]
+        side = self.patch_size * self.merge_size
+        local = [size for begin, end in ranges for size in sizes[begin:end]]
+        local += [(side, PLACEHOLDER_ROWS * side)] * sum(blanks)
+        patches = [h * w for h, w in self._grids(local)]
+        if pixels.ndim == 4:  # cropped to the largest of the share
+            height, width = map(max, zip(*local))
+            margins = (0, width - pixels.shape[3], 0, height - pixels.shape[2])
+            pieces = [F.pad(pixels[begin:end], margins) for begin, end in ranges]
+            taken = torch.cat([*pieces, pixels.new_zeros(sum(blanks), pixels.shape[1], height, width)])
+        else:
+            starts = [0, *accumulate(h * w for h, w in self._grids(sizes))]
+            pieces = [pixels[:, starts[begin] : starts[end]] for begin, end in ranges]
+            missing = sum(patches[len(patches) - sum(blanks) :])
+            taken = torch.cat([*pieces, pixels.new_zeros(1, missing, pixels.shape[2])], dim=1)
+        out = {**call, self.pixels: taken, self.sizes: like(call[self.sizes], local)}
+        if call.get(self.frames) is not None:
+            frames = counts + blanks if self.tubelet > 1 else [1] * len(local)
+            out[self.frames] = like(call[self.frames], frames)
+        if call.get(self.params) is not None:
+            out[self.params] = _packed_bounds(call[self.params], patches)
+        return out
+
+    def _rows(self, height: int, width: int) -> int:
+        return (height // self.merge_size) * (width // self.merge_size)
+
+    def _grids(self, sizes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(height // self.patch_size, width // self.patch_size) for height, width in sizes]
+
+    def _sizes(self, call: Call) -> list[tuple[int, int]]:
+        """Sizes as host integers; none for a batch without sizes, which then has no units."""
+        return [(int(h), int(w)) for h, w in as_list(call.get(self.sizes))]
+
+    def _items(self, call: Call, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(first image, number of images) of every image or video."""
+        frames = call.get(self.frames)
+        if self.tubelet == 1 or frames is None or not sizes:
+            return [(image, 1) for image in range(len(sizes))]
+        counts = as_list(frames)
+        items = list(zip([0, *accumulate(counts)], counts))
+        if sum(counts) != len(sizes) or any(len(set(sizes[first : first + n])) > 1 for first, n in items):
+            raise ValueError(f"{self.frames} must cut {self.sizes} into items of one size: {counts} for {sizes}")
+        return items
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedPatches(ImageBatch):
+    """Images or packed patches whose grids are padded to even sides: ceil(h / 2) * ceil(w / 2) rows."""
+
+    pixels: str = "images"
+    sizes: str = "imgs_sizes"
+    frames: str = "num_frames"
+    params: str = "vision_packed_seq_params"
+
+    def _rows(self, height: int, width: int) -> int:
+        return -(-height // self.merge_size) * -(-width // self.merge_size)
+
+
+def _packed_bounds(params: Any, lengths: Sequence[int]) -> Any:
+    """A copy of `PackedSeqParams` (any dataclass with its fields) whose bounds describe `lengths` only."""
+    bounds, longest = params.cu_seqlens_q.new_tensor([0, *accumulate(lengths)]), max(lengths)
+    new: dict[str, Any] = {}
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if value is None or not field.init:
+            continue
+        if field.name.startswith("cu_seqlens"):
+            new[field.name] = bounds
+        elif field.name.startswith("max_seqlen"):
+            new[field.name] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
+        elif field.name == "total_tokens":
+            new[field.name] = sum(lengths)
+        elif field.name == "seq_idx":
+            new[field.name] = None
+    return dataclasses.replace(params, **new)
