@@ -90,12 +90,16 @@ class AddParameter(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class PassKeyword(Edit):
-    """Add keyword `code` ("name=value") to the one call of `call` (dotted) in `function`, after keyword `after`."""
+    """Add keyword `code` ("name=value") to the one call of `call` (dotted) in `function`, after keyword `after`.
+
+    Where the call passes `instead` ("name=old value") already, the value is replaced in its place.
+    """
 
     function: str
     call: str
     code: str
     after: str
+    instead: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +182,15 @@ class ReplaceStatement(Edit):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddItem(Edit):
+    """Add item `code` to the tuple in parentheses that the top level assigns to `name`, after item `after`."""
+
+    name: str
+    code: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddMethod(Edit):
     """Add a method to class `cls`, after method `after`."""
 
@@ -192,6 +205,17 @@ class AddDefinition(Edit):
 
     before: str
     code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceText(Edit):
+    """Replace whole lines `old` of a text file, which stand there once, by the lines `new`.
+
+    A line `...` of `old` stands for any lines, up to the first that match what follows it.
+    """
+
+    old: str
+    new: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from skillgen.edits.diff import changed_lines, unified_diff
 from skillgen.errors import SkillgenError
-from skillgen.model import AddFile, AddText, Change, Edit
+from skillgen.model import AddFile, AddText, Change, Edit, ReplaceText
 
 __all__ = ["apply_edits", "changed_lines", "plan_changes", "unified_diff"]
 
@@ -18,7 +18,7 @@ def apply_edits(
 
     `verified` names what the anchors were last verified against, for the report of an AnchorDrift.
     """
-    code = [edit for edit in edits if not isinstance(edit, AddText)]
+    code = [edit for edit in edits if not isinstance(edit, (AddText, ReplaceText))]
     if any(isinstance(edit, AddFile) for edit in code):
         raise ValueError("AddFile creates a file, it does not edit one")
     for edit in edits:
@@ -26,6 +26,10 @@ def apply_edits(
             from skillgen.edits.text import add_text
 
             source = add_text(edit, source, verified=verified)
+        elif isinstance(edit, ReplaceText):
+            from skillgen.edits.text import replace_text
+
+            source = replace_text(edit, source, verified=verified)
     if code:
         from skillgen.edits.engine import apply_code
 

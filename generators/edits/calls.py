@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import libcst as cst
 
@@ -47,7 +47,7 @@ def add_parameter(edit: AddParameter, tree: Tree) -> Splice | None:
 
 
 def pass_keyword(edit: PassKeyword, tree: Tree) -> Splice | None:
-    """Done already if the call passes the keyword with the same value."""
+    """Done already if the call passes the keyword with the new value."""
     call = find_call(tree, edit.function, edit.call)
     template = cst.parse_expression(f"_({edit.code})")
     assert isinstance(template, cst.Call)
@@ -58,12 +58,25 @@ def pass_keyword(edit: PassKeyword, tree: Tree) -> Splice | None:
         there = call.args[names.index(new.keyword.value)]
         if tree.shape(there) == shape(new):
             return None
+        if edit.instead and tree.shape(there) == _argument(edit.instead):
+            value = Splice(*tree.span(there.value), _code(new.value))
+            return relayout(tree, find_function(tree, edit.function), call_brackets(tree, call), [value]) or value
         raise tree.drift(f"keyword `{edit.code}` as this edit passes it to {edit.call}", [there], near=call)
     if edit.after not in names:
         near = closest(edit.after, zip(names, call.args, strict=True)) or [call]
         raise tree.drift(f"keyword {edit.after} of the call of {edit.call} in {edit.function}", near, near=call)
     scope = find_function(tree, edit.function)
     return add_item(tree, scope, call_brackets(tree, call), names.index(edit.after), edit.code)
+
+
+def _argument(code: str) -> Hashable:
+    call = cst.parse_expression(f"_({code})")
+    assert isinstance(call, cst.Call)
+    return shape(call.args[0])
+
+
+def _code(node: cst.CSTNode) -> bytes:
+    return cst.Module(body=()).code_for_node(node).encode()
 
 
 def replace_callee(edit: ReplaceCallee, tree: Tree) -> Splice | None:

@@ -243,3 +243,19 @@ def test_a_result_that_does_not_compile_is_refused() -> None:
         apply_edits(source, [param("a")], path=PATH)
     assert caught.value.code == "invalid-result"
     assert PATH in caught.value.message
+
+
+def replaced(code: str, instead: str) -> PassKeyword:
+    return PassKeyword(path=PATH, function="f", call="self.g", code=code, after="a", instead=instead)
+
+
+def test_a_keyword_gets_another_value_in_its_place() -> None:
+    source = "def f(self):\n    self.g(\n        a=1,\n        b=None,\n        c=3,\n    )\n"
+    check(replaced("b=groups", "b=None"), source, source.replace("b=None", "b=groups"))
+    short = "def f(self):\n    self.g(a=1)\n"
+    check(replaced("b=groups", "b=None"), short, short.replace("a=1", "a=1, b=groups"))
+
+
+def test_a_keyword_of_a_third_value_is_drift() -> None:
+    source = "def f(self):\n    self.g(a=1, b=2)\n"
+    check_drift(replaced("b=groups", "b=None"), source, "keyword `b=groups`", [2])

@@ -6,7 +6,7 @@ import pytest
 
 from skillgen.edits import apply_edits
 from skillgen.errors import AnchorDrift
-from skillgen.model import AddText
+from skillgen.model import AddText, ReplaceText
 
 PATH = "docs/models/toy.md"
 
@@ -54,3 +54,36 @@ def test_drift(source: str, nearest: list[int]) -> None:
     with pytest.raises(AnchorDrift) as caught:
         apply_edits(source.encode(), [add("New.")], path=PATH)
     assert caught.value.nearest == tuple(f"{PATH}:{line}" for line in nearest)
+
+
+PAGE = "# T\n\nOnly on this path:\n\n- one\n- two\n\n## Next\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        pytest.param("- one", "- three", PAGE.replace("- one", "- three"), id="a line"),
+        pytest.param("Only on this path:\n...\n- two", "Anywhere.", "# T\n\nAnywhere.\n\n## Next\n", id="a passage"),
+        pytest.param("- gone", "- one", PAGE, id="there already"),
+    ],
+)
+def test_replaced_lines(old: str, new: str, after: str) -> None:
+    edit = ReplaceText(path=PATH, old=old, new=new)
+    for newline in ("\n", "\r\n"):
+        result = apply_edits(PAGE.replace("\n", newline).encode(), [edit], path=PATH)
+        assert result == after.replace("\n", newline).encode()
+        assert apply_edits(result, [edit], path=PATH) == result
+
+
+@pytest.mark.parametrize(
+    ("old", "nearest"),
+    [
+        pytest.param("- ones", [5], id="other words"),
+        pytest.param("", [2, 4, 7], id="several times"),
+        pytest.param("- two\n...\n- one", [6], id="other order"),
+    ],
+)
+def test_lines_that_are_not_there_once(old: str, nearest: list[int]) -> None:
+    with pytest.raises(AnchorDrift) as caught:
+        apply_edits(PAGE.encode(), [ReplaceText(path=PATH, old=old, new="x")], path=PATH)
+    assert caught.value.nearest[: len(nearest)] == tuple(f"{PATH}:{line}" for line in nearest)
