@@ -10,6 +10,7 @@ from skillgen.edits.calls import add_parameter, pass_keyword, replace_callee
 from skillgen.edits.classes import add_definition, add_field, add_method
 from skillgen.edits.expressions import add_context, replace_expression, replace_words
 from skillgen.edits.imports import add_import
+from skillgen.edits.items import add_tuple_item
 from skillgen.edits.splice import Splice, splice
 from skillgen.edits.statements import insert, replace
 from skillgen.edits.tree import Tree
@@ -19,6 +20,7 @@ from skillgen.model import (
     AddDefinition,
     AddField,
     AddImport,
+    AddItem,
     AddMethod,
     AddParameter,
     Edit,
@@ -36,6 +38,7 @@ LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
     AddDefinition: add_definition,
     AddField: add_field,
     AddImport: add_import,
+    AddItem: add_tuple_item,
     AddMethod: add_method,
     AddParameter: add_parameter,
     InsertAfter: insert,
