@@ -8,22 +8,22 @@ from collections.abc import Iterator, Sequence
 
 from skillgen.adapters.base import Call
 from skillgen.source import Function, Method, Module, Source, calls, dotted, parameters, walk
-from skillgen.vision_evidence import ENCODER, Fact, encoder_like, named_calls
+from skillgen.vision_evidence import ENCODER, Fact, encoder_like, named_calls, use_of
 
 HOOK = "prepare_model_inputs_for_cp"
 OWN = "components/distributed/cp_vision_frame_shard.py"  # the target's own frame sharding, where it has one
 RECIPE, DISTILLATION = "recipes/vlm/finetune.py", "recipes/vlm/kd.py"
 KEYS = "components/utils/model_utils.py"
 EXPLAINED = {
-    "no-gradient-before-cp": "tower and token embeddings get no gradient: both run under no_grad, before the sharding",
-    "video-grid-missing": "the recipe drops video_grid_thw, so a batch with video fails under context parallelism",
-    "distillation-publishes-nothing": "the distillation recipe never publishes the group, so nothing is sharded there",
-    "loop-stays-replicated": "a loop that calls the tower once per image stays replicated: ranks with shares of "
-    "unequal length would call it unequally often, and collectives inside the tower would not match",
-    "cut-in-order": "frames stay in order and are cut once, at cumulated costs, which loads the ranks unevenly",
-    "gather-padded": "every rank's rows are padded to the largest share before they are gathered",
-    "host-waits-for-tower": "the host reads a flag from the device after the tower, and launches nothing until then",
-    "modalities-apart": "images and videos are encoded in two calls, each balanced and gathered by itself",
+    "no-gradient-before-cp": "tower and token embeddings run under no_grad and learn nothing",
+    "video-grid-missing": "the recipe drops video_grid_thw, so a batch with video fails",
+    "distillation-publishes-nothing": "the distillation recipe never publishes the group",
+    "loop-stays-replicated": "the loop over single images stays replicated: ranks would call the tower unequally",
+    "tower-under-cp-dispatcher": "the ring dispatcher, made for the causal sequence, is active in the tower too",
+    "cut-in-order": "frames are cut once, in their order, which loads the ranks unevenly",
+    "gather-padded": "the gather pads every share to the largest",
+    "host-waits-for-tower": "the host waits for the tower to read a flag",
+    "modalities-apart": "images and videos are balanced and gathered apart",
 }
 
 
@@ -143,6 +143,12 @@ def _publishes(function: Function) -> bool:
         for item in node.items
         for part in walk(item.context_expr)
     )
+
+
+def under_dispatcher(module: Module, hook: Fact) -> Fact | None:
+    """The ring sharder that a hook asks for, where nothing in the model's file suspends its dispatcher."""
+    ring = use_of(hook.module, hook.node, "shard_batch_aux_only")
+    return None if use_of(module, module.tree, "cp_dispatcher_suspended") else ring
 
 
 def loops_over_tower(module: Module, cls: ast.ClassDef) -> Fact | None:

@@ -159,12 +159,12 @@ class _Tree:
         return replace(site, evidence=where), row
 
     def _notes(self, module: Module, cls: ast.ClassDef, hook: Fact) -> list[tuple[str, Fact]]:
-        notes = list(self.recipes)
         takes_grids = any(getattr(arg, "arg", "") == "video_grid_thw" for arg in ast.walk(hook.node))
         missing = evidence.video_grid_missing(self.source) if takes_grids else None
         loop = evidence.loops_over_tower(module, cls)
-        notes += [("video-grid-missing", missing)] if missing else []
-        return notes + ([("loop-stays-replicated", loop)] if loop else [])
+        ring = evidence.under_dispatcher(module, hook)
+        found = {"video-grid-missing": missing, "loop-stays-replicated": loop, "tower-under-cp-dispatcher": ring}
+        return [*self.recipes, *((slug, fact) for slug, fact in found.items() if fact)]
 
     def _layout(self, adapter: FrameAdapter, module: Module, methods: dict[str, Method], *, patched: bool) -> Layout:
         """The newest form whose calls are all there; under our patch, whose functions are."""
