@@ -48,9 +48,8 @@ class Groups:
 
 def hierarchical(q: Tensor, k: Tensor, v: Tensor, groups: Groups) -> Tensor:
     """Attention of [s, b, h, d] to [s, b, g, d], of which this rank holds one zigzag shard; [s, b, h, d]."""
-    to_heads = [_gather_sequence(x, groups) for x in (q, k, v)]
-    mixed = _ring_attention(*to_heads, groups)
-    return _gather_heads(mixed, groups)
+    q, k, v = (_gather_sequence(x, groups) for x in (q, k, v))
+    return _gather_heads(_ring_attention(q, k, v, groups), groups)
 
 
 def full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -145,7 +144,7 @@ class _AllToAll(torch.autograd.Function):
         return _all_to_all(x, groups)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _all_to_all(grad, ctx.groups), None
 
 
@@ -168,7 +167,7 @@ class _Exchange(torch.autograd.Function):
         return _pass_on(x, groups, 1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _pass_on(grad, ctx.groups, -1), None
 
 
