@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from skillgen import vision_sites
+from skillgen import frame_sites, vision_sites
+from skillgen.adapters import frame_adapters
 from skillgen.model import Row
 from skillgen.target import Target, discover
+from tests.scan.frames import TOY
 
 Tree = Callable[[Mapping[str, str | bytes]], Target]
 Verdict = Callable[[Mapping[str, str | bytes]], Row]
@@ -39,3 +41,10 @@ def verdict(tree: Tree) -> Verdict:
         return rows[0]
 
     return classify
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family of our own among the real ones."""
+    known = (*frame_adapters("automodel"), TOY)
+    monkeypatch.setattr(frame_sites, "frame_adapters", lambda product: known)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skillgen import frame_sites
+from skillgen.adapters.base import Call, FrameAdapter, Layout
 from skillgen.model import Row
 from skillgen.target import Target, discover
 
@@ -27,3 +28,72 @@ def only(target: Target) -> Row:
     rows = frame_sites.classify(target)
     assert len(rows) == 1, [(row.family, row.outcome.value, row.reason) for row in rows]
     return rows[0]
+
+
+def slugs(row: Row) -> list[str]:
+    """The notes that point at a line, without it."""
+    return [note.split()[0] for note in row.notes if " " in note]
+
+
+PATH, MODEL = "components/models/toy/model.py", "nemo_automodel/components/models/toy/model.py"
+PLAIN = """\
+class ToyForConditionalGeneration:
+    def prepare_model_inputs_for_cp(self, ids, pixel_values, grid, video_grid_thw=None):
+        return self.merge(ids, self.visual(pixel_values, grid))
+"""
+WIRED = """\
+from nemo_automodel.components.distributed.cp_vision_frame_shard import distribute
+
+
+class ToyForConditionalGeneration:
+    def prepare_model_inputs_for_cp(self, batch):
+        return {"cp_sharder": self.sharder}
+
+    def _encode(self, pixels, grid):
+        return distribute(self.visual, pixels, grid)
+
+    def forward(self, ids, pixels, grid, videos, video_grid):
+        rows = self._encode(pixels, grid)
+        return self.merge(ids, rows, self._encode(videos, video_grid))
+"""
+SHARD = """\
+import bisect
+import torch
+import torch.distributed as dist
+
+
+def _cut(costs, ranks):
+    return [bisect.bisect_right(costs, rank) for rank in range(ranks)]
+
+
+def _gather(local, counts):
+    longest = max(counts)
+    padding = local.new_zeros(longest - len(local), 1)
+    return gather(torch.cat([local, padding]))
+
+
+def _check(flag):
+    dist.all_reduce(flag)
+    return flag.item()
+
+
+def distribute(visual, pixels, grid):
+    cuts = _cut(grid, 2)
+    rows = visual(pixels, grid)
+    _check(rows)
+    return _gather(rows, cuts)
+"""
+TOY = FrameAdapter(
+    family="toy",
+    path=PATH,
+    cls="ToyForConditionalGeneration",
+    layouts=(
+        Layout(calls=(Call("_encode", "distribute"),), unit="frame", form="grid-rows", wired=True),
+        Layout(
+            calls=(Call("prepare_model_inputs_for_cp", "self.visual"),),
+            unit="frame",
+            form="grid-rows",
+            edits=lambda site, code: [],
+        ),
+    ),
+)
