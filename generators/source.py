@@ -87,6 +87,11 @@ class Source:
         self._texts: dict[str, bytes] = {}
         self._modules: dict[str, Module] = {}
 
+    def overlay(self, path: str, text: bytes) -> None:
+        """Read `text` instead of what the disk has, from now on."""
+        self._texts[path] = text
+        self._modules.pop(path, None)
+
     def shown(self, path: str) -> str:
         """The path relative to the target's root."""
         return f"{self._prefix}/{path}" if self._prefix != "." else path

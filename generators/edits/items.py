@@ -1,4 +1,4 @@
-"""Add an item to a tuple that is assigned to a top-level name."""
+"""Add an item to a list or tuple that is assigned to a top-level name."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _assigned(tree: Tree) -> Iterator[tuple[str, cst.CSTNode]]:
 
 
 def add_tuple_item(edit: AddItem, tree: Tree) -> Splice | None:
-    """Done already if the tuple holds the item."""
+    """Done already if the list or tuple holds the item."""
     known = list(_assigned(tree))
-    found = [value for name, value in known if name == edit.name and isinstance(value, cst.Tuple) and value.lpar]
+    values = [value for name, value in known if name == edit.name]
+    found = [value for value in values if isinstance(value, cst.List) or (isinstance(value, cst.Tuple) and value.lpar)]
     if len(found) != 1:
-        near = [value for name, value in known if name == edit.name] or closest(edit.name, known)
-        raise tree.drift(f"tuple {edit.name}", near)
+        raise tree.drift(f"list or tuple {edit.name}", values or closest(edit.name, known))
     items = [element.value for element in found[0].elements]
     shapes = [tree.shape(item) for item in items]
     if shape(cst.parse_expression(edit.code)) in shapes:
@@ -39,6 +39,11 @@ def add_tuple_item(edit: AddItem, tree: Tree) -> Splice | None:
     if after not in shapes:
         near = closest(edit.after, ((tree.text(item), item) for item in items)) or list(found)
         raise tree.drift(f"item {edit.after} of {edit.name}", near, near=found[0])
-    start, end = tree.span(found[0].lpar[0])[0], tree.span(found[0].rpar[-1])[1] - 1
+    first, last = (
+        (found[0].lbracket, found[0].rbracket)
+        if isinstance(found[0], cst.List)
+        else (found[0].lpar[0], found[0].rpar[-1])
+    )
+    start, end = tree.span(first)[0], tree.span(last)[1] - 1
     pair = Brackets(start, end, [tree.span(item) for item in items], [None] * len(items))
     return add_item(tree, tree.module, pair, shapes.index(after), edit.code)

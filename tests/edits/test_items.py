@@ -1,4 +1,4 @@
-"""Add an item to a top-level tuple."""
+"""Add an item to a top-level list or tuple."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ KEYS: tuple[str, ...] = (
     [
         pytest.param(LINES, LINES.replace("# b\n", '# b\n    "new",\n'), id="one per line, comments stay"),
         pytest.param('KEYS = ("a", "b", "c")\n', 'KEYS = ("a", "b", "new", "c")\n', id="on one line"),
+        pytest.param('KEYS = ["a", "b"]\n', 'KEYS = ["a", "b", "new"]\n', id="a list"),
+        pytest.param(
+            'KEYS = [\n    "b",\n    "c",\n]\n',
+            'KEYS = [\n    "b",\n    "new",\n    "c",\n]\n',
+            id="a list, one per line",
+        ),
         pytest.param('KEYS = ("a", "b")\n', 'KEYS = ("a", "b", "new")\n', id="last"),
         pytest.param(
             'if True:\n    KEYS = (\n        "b",\n    )\n',
