@@ -171,7 +171,7 @@ def like_output(output: Any, levels: Iterator[Tensor], item_rows: list[int]) -> 
         gathered = type(output)(**{field.name: None for field in fields})
         # HF sets pooler_output on output classes that have no such field
         gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)
-        if deep := getattr(output, "deepstack_features", None):
+        if (deep := getattr(output, "deepstack_features", None)) is not None:
             gathered.deepstack_features = type(deep)(like_output(level, levels, item_rows) for level in deep)
         return gathered
     if isinstance(output, Tensor):

@@ -24,7 +24,7 @@ class Units(NamedTuple):
     runs: tuple[Run, ...]
     rows: tuple[int, ...]  # feature rows that one unit of each run yields after projection
     kinds: tuple[str, ...]  # the part of the encoder that each run exercises
-    blank: tuple[int, int] = (1, PLACEHOLDER_ROWS)  # patches (at least) and rows of a placeholder
+    blank: tuple[int, int] = (1, PLACEHOLDER_ROWS)  # patches, at least, and rows of a placeholder
 
     @property
     def totals(self) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GridRows:
-    """Packed pixel rows [sum(t * h * w), features] and a grid [items, 3] of (t, h, w) patches.
+    """Packed pixel rows [sum(t * h * w), features] and a grid [items, 3] of (t, h, w) patches, a tensor or a list.
 
     A temporal patch is a unit unless `split_frames` is False: then the frames of an item see each other.
     """
@@ -60,13 +60,14 @@ class GridRows:
 
     def units(self, call: Call) -> Units:
         """One run per item."""
-        grid = [(t, h, w) if self.split_frames else (1, t * h, w) for t, h, w in call[self.grid].tolist()]
+        grid = [(t, h, w) if self.split_frames else (1, t * h, w) for t, h, w in as_list(call[self.grid])]
         rows = tuple(h * w // self.merge_size**2 for _, h, w in grid)
-        return Units(tuple(Run(h * w, t) for t, h, w in grid), rows, ("image",) * len(grid))
+        runs = tuple(Run(h * w, t) for t, h, w in grid)
+        return Units(runs, rows, ("image",) * len(grid), (PLACEHOLDER_ROWS * self.merge_size**2, PLACEHOLDER_ROWS))
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
         """Cut out a share, then append a placeholder for each kind in `fill`; a cut item becomes a shorter one."""
-        pixels, items, side = call[self.pixels], call[self.grid].tolist(), self.merge_size
+        pixels, items, side = call[self.pixels], as_list(call[self.grid]), self.merge_size
         starts = [0, *accumulate(t * h * w for t, h, w in items)]
         pieces, local = [], []
         for run, start, count in share:
@@ -77,7 +78,7 @@ class GridRows:
             local.append([frames, height, width])
         local += [[1, side, PLACEHOLDER_ROWS * side]] * len(fill)
         pieces.append(pixels.new_zeros(len(fill) * PLACEHOLDER_ROWS * side**2, pixels.shape[1]))
-        return {**call, self.pixels: torch.cat(pieces), self.grid: call[self.grid].new_tensor(local)}
+        return {**call, self.pixels: torch.cat(pieces), self.grid: like(call[self.grid], local)}
 
 
 def as_list(given: Any) -> list[Any]:

@@ -42,6 +42,7 @@ class ImageBatch:
             runs=tuple(Run(h * w, -(-count // self.tubelet)) for (h, w), (_, count) in zip(grids, items)),
             rows=tuple(self._rows(h, w) for h, w in grids),
             kinds=tuple("image" if count == 1 else "video" for _, count in items),
+            blank=(PLACEHOLDER_ROWS * self.merge_size**2, PLACEHOLDER_ROWS),
         )
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -11,10 +12,11 @@ import torch
 import torch._dynamo  # checkpoint and dispatch modes need it, assert_close the next one: once here, not in every rank
 import torch.distributed as dist
 import torch.distributed.tensor
+from tensor_toys import PaddedToy, TensorToy, padded_batch, tensor_batch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from toys import PATCH, GridToy, ImageToy, PackedToy, Toy, grid_batch, image_batch, packed_batch, packed_params
+from toys import MERGE, PATCH, GridToy, ImageToy, PackedToy, Toy, grid_batch, image_batch, packed_batch, packed_params
 
 from skillgen.runtime import api
 from skillgen.runtime.images import PackedPatches
@@ -29,8 +31,30 @@ def images(*grids: tuple[int, int], sizes: bool = True, **options: Any) -> Case:
 
 
 def grid(*grids: tuple[int, int, int], **options: Any) -> Case:
-    """A case of the form GridRows."""
-    return lambda: (GridToy(**options), GridToy.form, grid_batch(*grids))
+    """A case of the form GridRows; with `listed` the grid is a list."""
+    listed = options.pop("listed", False)
+    form = dataclasses.replace(GridToy.form, split_frames=not options.get("whole", False))
+
+    def make() -> tuple[Toy, Any, dict[str, Any]]:
+        batch = grid_batch(*grids)
+        return GridToy(**options), form, {**batch, "image_grid_thw": [*map(list, grids)]} if listed else batch
+
+    return make
+
+
+def tensors(count: int, **options: Any) -> Case:
+    """A case of the form TensorBatch."""
+
+    def make() -> tuple[Toy, Any, dict[str, Any]]:
+        toy = TensorToy(container="stacked", **options)
+        return toy, toy.form(), tensor_batch(count)
+
+    return make
+
+
+def padded(*grids: tuple[int, int], length: int = 0, **options: Any) -> Case:
+    """A case of the form PaddedPatches."""
+    return lambda: (PaddedToy(**options), PaddedToy.form, padded_batch(*grids, length=length))
 
 
 def packed(*items: tuple[int, int, int], padded: bool = False, tubelet: int = 2, **options: Any) -> Case:
@@ -61,7 +85,7 @@ def levels_of(output: Any) -> list[Tensor]:
         return [output]
     if isinstance(output, (tuple, list)):
         return [tensor for part in output for tensor in levels_of(part)]
-    return levels_of(output.pooler_output)
+    return [*levels_of(output.pooler_output), *levels_of(getattr(output, "deepstack_features", ()))]
 
 
 def objective(output: Any, *, rank: int | None, ranks: int) -> Tensor:
@@ -152,6 +176,52 @@ def check_shared_buffer(rank: int) -> None:
     weights = torch.randn_like(rows)
     ((rows + sibling) * weights).sum().backward()
     torch.testing.assert_close(leaf.grad, weights, rtol=0, atol=0)
+
+
+def check_threshold(rank: int) -> None:
+    """A batch at the thresholds is sharded, whatever a rank's own share is."""
+    toy, form, batch = grid((1, 4, 4), (1, 2, 2), (1, 2, 2))()
+    with Collectives() as seen:
+        output = shard(toy, form, min_rows=6, min_units=3)(**batch)
+    assert [name for name, _ in seen.take()] == ["allgather_", "alltoall_base_"]
+    torch.testing.assert_close(output, toy.encode(**batch))
+
+
+def check_min_patches(rank: int, least: int) -> None:
+    """A rank that owns units encodes `least` patches, and what is added stays on it."""
+    check_parity(rank, grid((1, 4, 4), (2, 2, 2), poison=True), min_patches=least)
+    toy, form, batch = grid((1, 4, 4), (2, 2, 2))()
+    encode, lengths = toy.encode, []
+
+    def measure(pixel_values: Tensor, image_grid_thw: Tensor) -> Any:
+        lengths.append(len(pixel_values))
+        return encode(pixel_values, image_grid_thw)
+
+    toy.encode = measure
+    shard(toy, form, min_patches=least)(**batch)
+    owned = [
+        sum(form.units(batch).runs[s.run].patches * s.count for s in share)
+        for share in make_plan(form.units(batch).runs, dist.get_world_size(), alpha=16).shares
+    ]
+    assert lengths[0] >= (max(least, owned[rank]) if owned[rank] else 1)
+    assert lengths[0] <= max(owned[rank], least) + 2 * MERGE**2
+
+
+def check_same_sequence(rank: int) -> None:
+    """Refused where a gradient would be summed over ranks that hold the same sequence shard, before any collective."""
+    toy, form, batch = grid((1, 4, 4), (2, 2, 2))()
+    run = shard(toy, form, same_sequence=True)
+    with Collectives() as seen:
+        refused = False
+        try:
+            run(**batch)
+        except ValueError as error:
+            refused = "the encoder must be frozen" in str(error)
+        assert refused and not seen.take()
+    with torch.no_grad():
+        torch.testing.assert_close(run(**batch), toy.encode(**batch))
+    toy.requires_grad_(False)
+    torch.testing.assert_close(run(**batch), toy.encode(**batch))
 
 
 def tubelets(counts: Sequence[int], frames: Sequence[int], tubelet: int) -> list[tuple[str, tuple[int, ...]]]:

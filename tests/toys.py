@@ -98,6 +98,11 @@ class Toy(nn.Module):
             "list": lambda: list(by_item),
             "pooler": lambda: Output(pooler_output=features),
             "pooler_tuple": lambda: Output(pooler_output=tuple(by_item)),
+            "pooler_deepstack": lambda: DeepOutput(rows, features, levels),
+            "pooler_deepstack_tuple": lambda: DeepOutput(
+                rows, tuple(by_item), [level.split([len(item) for item in items]) for level in levels]
+            ),
+            "stacked": lambda: features.view(len(items), -1, features.shape[-1]),
             "deepstack": lambda: (features, levels),
         }
         return containers[self.container]()
@@ -109,6 +114,15 @@ class Output:
 
     last_hidden_state: Tensor | None = None
     pooler_output: Any = None
+
+
+@dataclasses.dataclass
+class DeepOutput:
+    """An output object with deepstack levels, whose fields have no defaults."""
+
+    last_hidden_state: Tensor
+    pooler_output: Any
+    deepstack_features: Any
 
 
 class ImageToy(Toy):
@@ -132,12 +146,19 @@ class GridToy(Toy):
 
     form = GridRows(merge_size=MERGE)
 
-    def encode(self, pixel_values: Tensor, image_grid_thw: Tensor) -> Any:
-        grid = image_grid_thw.tolist()
+    def __init__(self, *, whole: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.whole = whole  # the frames of an item see each other
+
+    def forward(self, pixel_values: Tensor, image_grid_thw: Any) -> Any:
+        grid = image_grid_thw.tolist() if isinstance(image_grid_thw, Tensor) else image_grid_thw
+        grid = [(1, t * h, w) if self.whole else (t, h, w) for t, h, w in grid]
         frames = pixel_values.split([h * w for t, h, w in grid for _ in range(t)])
         rows = [self.rows(frame, lambda x: x.view(-1, MERGE**2, HIDDEN).mean(1)) for frame in frames]
         units = iter(rows)
         return self.finish([torch.cat([next(units) for _ in range(t)]) for t, _, _ in grid])
+
+    encode = forward
 
 
 class PackedToy(Toy):

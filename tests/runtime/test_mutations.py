@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +11,27 @@ import sharding
 import torch
 import torch.distributed as dist
 from distributed import RankError, run_ranks
-from sharding import check_parity, check_shared_buffer, check_tubelets, grid, images, packed
+from sharding import (
+    check_min_patches,
+    check_parity,
+    check_same_sequence,
+    check_shared_buffer,
+    check_threshold,
+    check_tubelets,
+    grid,
+    images,
+    packed,
+    padded,
+    tensors,
+)
 from toys import Toy, packed_batch, packed_params
 
 from skillgen.runtime import api, forms, gather
 from skillgen.runtime import images as image_forms
 from skillgen.runtime.agree import VisionShardingError
 from skillgen.runtime.images import PackedPatches
-from skillgen.runtime.plan import Segment
+from skillgen.runtime.plan import Segment, make_plan
+from skillgen.runtime.tensors import PaddedPatches, TensorBatch
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Check = Callable[[], Any]
@@ -117,12 +131,12 @@ def lone_frame_as_it_is(patch: pytest.MonkeyPatch) -> None:
 
 def one_kind_of_placeholder(patch: pytest.MonkeyPatch) -> None:
     placeholders = api.placeholders
-    patch.setattr(api, "placeholders", lambda units, share: [] if share else placeholders(units, share)[:1])
+    patch.setattr(api, "placeholders", lambda units, share, least: [] if share else placeholders(units, share)[:1])
 
 
 def one_row_alone(patch: pytest.MonkeyPatch) -> None:
     placeholders = api.placeholders
-    patch.setattr(api, "placeholders", lambda units, share: [] if share else placeholders(units, share))
+    patch.setattr(api, "placeholders", lambda units, share, least: [] if share else placeholders(units, share))
 
 
 def reduce_in_place(patch: pytest.MonkeyPatch) -> None:
@@ -179,6 +193,64 @@ def input_only(toy: Toy, pixels: torch.Tensor) -> None:
     pixels.requires_grad_(True)
 
 
+def threshold_of_the_share(patch: pytest.MonkeyPatch) -> None:
+    """A rank decides from what it would own."""
+    is_few = api.is_few
+
+    def of_share(units: forms.Units, min_rows: int, min_units: int) -> bool:
+        share = make_plan(units.runs, dist.get_world_size(), alpha=16).shares[dist.get_rank()]
+        runs = tuple(units.runs[segment.run]._replace(count=segment.count) for segment in share)
+        rows = tuple(units.rows[segment.run] for segment in share)
+        return is_few(units._replace(runs=runs, rows=rows), min_rows, min_units)
+
+    patch.setattr(api, "is_few", of_share)
+
+
+def same_sequence_unchecked(patch: pytest.MonkeyPatch) -> None:
+    shard_over_cp = api.shard_over_cp
+    patch.setattr(api, "shard_over_cp", lambda *args, same_sequence, **options: shard_over_cp(*args, **options))
+
+
+def whole_items_cut(patch: pytest.MonkeyPatch) -> None:
+    """The frames of an item go to several ranks although they see each other."""
+    for name in ("units", "take"):
+        method = getattr(forms.GridRows, name)
+
+        def by_frame(self: forms.GridRows, *args: Any, method: Any = method) -> Any:
+            return method(dataclasses.replace(self, split_frames=True), *args)
+
+        patch.setattr(forms.GridRows, name, by_frame)
+
+
+def least_work_left_out(patch: pytest.MonkeyPatch) -> None:
+    placeholders = api.placeholders
+    patch.setattr(api, "placeholders", lambda units, share, least: placeholders(units, share))
+
+
+def short_group_beside_zeros(patch: pytest.MonkeyPatch) -> None:
+    """A last short group is filled up by the encoder, with what comes after it: a placeholder's frames."""
+    take = TensorBatch.take
+
+    def short(self: TensorBatch, call: Any, share: Any, fill: Any) -> Any:
+        taken = take(self, call, share, fill)
+        real = sum(min((s.start + s.count) * self.group, len(call[self.pixels])) - s.start * self.group for s in share)
+        blank = taken[self.pixels][len(taken[self.pixels]) - len(fill) * self.group :]
+        return {**taken, self.pixels: torch.cat([taken[self.pixels][:real], blank])}
+
+    patch.setattr(TensorBatch, "take", short)
+
+
+def padding_counted(patch: pytest.MonkeyPatch) -> None:
+    """The rows of a padded image are taken from its length."""
+    units = PaddedPatches.units
+
+    def by_length(self: PaddedPatches, call: Any) -> forms.Units:
+        found = units(self, call)
+        return found._replace(rows=tuple(run.patches // self.pooling**2 for run in found.runs))
+
+    patch.setattr(PaddedPatches, "units", by_length)
+
+
 MIXED = grid((1, 2, 2), (3, 2, 4), (1, 4, 4), (1, 8, 2))
 VIDEOS = packed((3, 4, 4), (1, 3, 5))
 MUTANTS: list[tuple[Patch, Check]] = [
@@ -198,6 +270,14 @@ MUTANTS: list[tuple[Patch, Check]] = [
     (bounds_of_the_batch, on_ranks(2, check_parity, VIDEOS)),
     (bounds_in_the_callers_object, check_caller_keeps_bounds),
     (no_agreement, on_ranks(2, check_agreement)),
+    (threshold_of_the_share, on_ranks(2, check_threshold)),
+    (same_sequence_unchecked, on_ranks(2, check_same_sequence)),
+    (whole_items_cut, on_ranks(2, check_parity, grid((6, 4, 4), whole=True))),
+    (placeholder_rows_stay, on_ranks(2, check_min_patches, 96)),
+    (tail_rows, on_ranks(2, check_min_patches, 96)),
+    (least_work_left_out, on_ranks(2, check_min_patches, 96)),
+    (short_group_beside_zeros, on_ranks(2, check_parity, tensors(5, tubelet=3), min_patches=96)),
+    (padding_counted, on_ranks(2, check_parity, padded((3, 6), (6, 6)))),
 ]
 
 
