@@ -46,4 +46,7 @@ def add_tuple_item(edit: AddItem, tree: Tree) -> Splice | None:
     )
     start, end = tree.span(first)[0], tree.span(last)[1] - 1
     pair = Brackets(start, end, [tree.span(item) for item in items], [None] * len(items))
-    return add_item(tree, tree.module, pair, shapes.index(after), edit.code)
+    index = shapes.index(after)
+    if isinstance(found[0], cst.List) and len({tree.line_start(first) for first, _ in pair.items}) == 1:
+        return Splice(pair.items[index][1], pair.items[index][1], f", {edit.code}".encode())  # on its one line
+    return add_item(tree, tree.module, pair, index, edit.code)
