@@ -71,7 +71,7 @@ def _recipes(folder: str, code: dict[str, str]) -> list[Edit]:
         for name in ("finetune.py", "kd.py")
     ]
     edits.append(
-        InsertBefore(path=f"{folder}/finetune.py", function=setup, anchor=code["rope"], code=code["setup"] + "\n")
+        InsertBefore(path=f"{folder}/finetune.py", function=setup, anchor=code["rope"], code=code["setup"] + "\n\n")
     )
     return edits + [
         ReplaceStatement(path=f"{folder}/{name}", function=function, anchor=code["embed"], code=code[section])

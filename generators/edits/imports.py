@@ -16,7 +16,6 @@ from skillgen.model import AddImport
 
 FIRST_PARTY = ("megatron.bridge", "nemo_automodel", "tests")  # in Megatron-LM, everything below `megatron`
 FUTURE, STANDARD, THIRD_PARTY, LOCAL_PARTY, RELATIVE = range(5)
-LINES_AFTER_IMPORTS = 2
 
 
 class Member(NamedTuple):
@@ -51,10 +50,17 @@ def section(module: str, path: str) -> int:
     return LOCAL_PARTY if any(module == root or module.startswith(root + ".") for root in roots) else THIRD_PARTY
 
 
-def _block(tree: Tree) -> list[Member]:
-    """The first run of import statements at the top level."""
-    members: list[Member] = []
+def _lines_after(tree: Tree, following: cst.CSTNode | None) -> int:
+    """Blank lines below the imports: always two in Bridge and Megatron-LM, else only above a definition."""
+    always = re.match(r"(?:src/)?megatron/", tree.path)
+    return 2 if always or isinstance(following, (cst.FunctionDef, cst.ClassDef)) else 1
+
+
+def _blocks(tree: Tree) -> list[list[Member]]:
+    """The runs of import statements at the head of the file, parted by guarded ones and conditions."""
+    runs: list[list[Member]] = [[]]
     for node in tree.module.body:
+        members = runs[-1]
         first = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
         if isinstance(first, cst.ImportFrom) and isinstance(node, cst.SimpleStatementLine):
             module = tree.absolute(first)
@@ -64,9 +70,17 @@ def _block(tree: Tree) -> list[Member]:
         elif isinstance(first, cst.Import) and isinstance(node, cst.SimpleStatementLine):
             module = dotted(first.names[0].name)
             members.append(Member(section(module, tree.path), (0, _module_key(module), ()), node))
-        elif members:
+        elif isinstance(node, (cst.Try, cst.If)):
+            runs.append([])
+        elif any(runs):
             break
-    return members
+    return [members for members in runs if members]
+
+
+def _block(tree: Tree, place: int) -> list[Member]:
+    """The first run that has a section, else the first of all."""
+    runs = _blocks(tree)
+    return next((run for run in runs if any(member.section == place for member in run)), runs[0] if runs else [])
 
 
 def _module_key(module: str) -> tuple[object, ...]:
@@ -148,7 +162,7 @@ def _above_comments(tree: Tree, offset: int) -> int:
 def _place(tree: Tree, module: str, names: Sequence[str]) -> Splice:
     text = _statement(tree, f"from {module} import", names)
     place, key = section(module, tree.path), (1, _module_key(module), member_key(names[0]))
-    block = _block(tree)
+    block = _block(tree, place)
     if not block:
         return _first(tree, text)
     own = [member for member in block if member.section == place]
@@ -162,7 +176,15 @@ def _place(tree: Tree, module: str, names: Sequence[str]) -> Splice:
     after = [member for member in block if member.section > place]
     if after:
         return insert_lines(tree, tree.before(after[0].node), text, above=1, below=1)
-    return insert_lines(tree, tree.line_end(tree.span(block[-1].node)[1]), text, above=1, below=LINES_AFTER_IMPORTS)
+    below = _lines_after(tree, _following(tree, block[-1].node))
+    return insert_lines(tree, tree.line_end(tree.span(block[-1].node)[1]), text, above=1, below=below)
+
+
+def _following(tree: Tree, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The top-level statement after this one."""
+    body = list(tree.module.body)
+    at = body.index(node)  # type: ignore[arg-type]
+    return body[at + 1] if at + 1 < len(body) else None
 
 
 def _first(tree: Tree, text: str) -> Splice:
@@ -171,6 +193,6 @@ def _first(tree: Tree, text: str) -> Splice:
     if not body:
         return insert_lines(tree, len(tree.data), text, above=1)
     if tree.module.get_docstring(clean=False) is not None:
-        offset = tree.behind(body[0])
-        return insert_lines(tree, offset, text, above=1, below=LINES_AFTER_IMPORTS)
-    return insert_lines(tree, tree.before(body[0]), text, above=1, below=LINES_AFTER_IMPORTS)
+        below = _lines_after(tree, _following(tree, body[0]))
+        return insert_lines(tree, tree.behind(body[0]), text, above=1, below=below)
+    return insert_lines(tree, tree.before(body[0]), text, above=1, below=_lines_after(tree, body[0]))

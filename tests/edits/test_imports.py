@@ -142,6 +142,12 @@ def test_merge(before: str, after: str) -> None:
             "import torch\n\nfrom megatron.bridge.b import f\n\n\nx = 1\nfrom megatron.bridge.c import g\n",
             id="only the first run of imports counts",
         ),
+        pytest.param(
+            "import a\n\ntry:\n    import b\nexcept ImportError:\n    pass\n\nfrom megatron.bridge.c import g\n",
+            "import a\n\ntry:\n    import b\nexcept ImportError:\n    pass\n\n"
+            "from megatron.bridge.b import f\nfrom megatron.bridge.c import g\n",
+            id="guarded imports part a run that goes on below",
+        ),
     ],
 )
 def test_place(before: str, after: str) -> None:
@@ -198,6 +204,14 @@ def test_in_megatron_lm_all_of_megatron_is_first_party() -> None:
     assert apply_edits(source, [edit], path=edit.path) == (
         b"import torch\n\nfrom megatron.core.b import f\nfrom megatron.core.c import g\n"
     )
+
+
+def test_automodel_has_one_line_below_the_imports_but_above_definitions() -> None:
+    edit = AddImport(path="nemo_automodel/x.py", module="nemo_automodel.b", names=("f",))
+    for rest in (b"\nx = 1\n", b"\n\ndef g():\n    pass\n"):
+        assert apply_edits(b"import torch\n" + rest, [edit], path=edit.path) == (
+            b"import torch\n\nfrom nemo_automodel.b import f\n" + rest
+        )
 
 
 def test_names_between_comments_are_left_to_a_person() -> None:

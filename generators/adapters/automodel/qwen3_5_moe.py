@@ -1,0 +1,53 @@
+"""Qwen3.5-MoE: Hugging Face's helpers for images and for videos, called once each before the sequence is sharded."""
+
+from collections.abc import Mapping
+
+from skillgen.adapters.automodel import _merged
+from skillgen.adapters.base import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.model import AddMethod, Edit, InsertBefore, Outcome, ReplaceCallee
+
+HOOK = "prepare_model_inputs_for_cp"
+
+
+def edits(site: FrameSite, code: Mapping[str, str]) -> list[Edit]:
+    """Wrap both helpers where the hook calls them."""
+    function = f"{site.cls}.{HOOK}"
+    found: list[Edit] = [AddMethod(path=site.path, cls=site.cls, after=HOOK, code=code["shard"])]
+    for kind in ("image", "video"):
+        name = f"get_{kind}_features"
+        call = f"self.model.{name}"
+        found += [
+            InsertBefore(path=site.path, function=function, anchor=f"call:{call}", code=code[kind]),
+            ReplaceCallee(path=site.path, function=function, call=call, callee=name),
+        ]
+    return found
+
+
+ADAPTER = FrameAdapter(
+    family="qwen3_5_moe",
+    path="components/models/qwen3_5_moe/model.py",
+    cls="Qwen3_5MoeForConditionalGeneration",
+    layouts=(
+        _merged.LAYOUT,
+        Layout(
+            calls=(Call(HOOK, "self.model.get_image_features"), Call(HOOK, "self.model.get_video_features")),
+            unit="frame",
+            form="grid-rows",
+            verified="0.5.0",
+            edits=edits,
+        ),
+    ),
+    examples=(
+        Example(
+            Outcome.APPLICABLE,
+            "replicated-encoder",
+            """
+class Qwen3_5MoeForConditionalGeneration:
+    def prepare_model_inputs_for_cp(self, input_ids, pixel_values, grid, videos, video_grid):
+        rows = self.model.get_image_features(pixel_values, grid, return_dict=True).pooler_output
+        more = self.model.get_video_features(videos, video_grid, return_dict=True).pooler_output
+        return {"inputs_embeds": self.merge(input_ids, rows, more)}
+""",
+        ),
+    ),
+)
