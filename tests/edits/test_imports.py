@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from edits.rewriting import PATH, check, check_drift, check_noop
 
+from skillgen.edits import apply_edits
 from skillgen.edits.imports import member_key, natural
 from skillgen.model import AddImport
 
@@ -197,8 +198,6 @@ def test_a_new_import_that_is_too_long_is_split() -> None:
 
 
 def test_in_megatron_lm_all_of_megatron_is_first_party() -> None:
-    from skillgen.edits import apply_edits
-
     edit = AddImport(path="megatron/core/models/x.py", module="megatron.core.b", names=("f",))
     source = b"import torch\n\nfrom megatron.core.c import g\n"
     assert apply_edits(source, [edit], path=edit.path) == (
