@@ -68,6 +68,14 @@ class AddImport(Edit):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RemoveImport(Edit):
+    """Take `names` out of the top level's `from module import`, along with the statement if no name is left."""
+
+    module: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddField(Edit):
     """Add dataclass field lines to class `cls`, after field `after`, else after its last field.
 
@@ -92,7 +100,8 @@ class AddParameter(Edit):
 class PassKeyword(Edit):
     """Add keyword `code` ("name=value") to the one call of `call` (dotted) in `function`, after keyword `after`.
 
-    Where the call passes `instead` ("name=old value") already, the value is replaced in its place.
+    Where the call passes `instead` ("name=old value") already, the value is replaced in its place. `within` narrows
+    the search as in ReplaceCallee.
     """
 
     function: str
@@ -100,6 +109,7 @@ class PassKeyword(Edit):
     code: str
     after: str
     instead: str | None = None
+    within: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +193,7 @@ class ReplaceStatement(Edit):
 
 @dataclass(frozen=True, kw_only=True)
 class AddItem(Edit):
-    """Add item `code` to the tuple in parentheses that the top level assigns to `name`, after item `after`."""
+    """Add item `code` to the list or parenthesised tuple that the top level assigns to `name`, after item `after`."""
 
     name: str
     code: str

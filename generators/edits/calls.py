@@ -48,7 +48,7 @@ def add_parameter(edit: AddParameter, tree: Tree) -> Splice | None:
 
 def pass_keyword(edit: PassKeyword, tree: Tree) -> Splice | None:
     """Done already if the call passes the keyword with the new value."""
-    call = find_call(tree, edit.function, edit.call)
+    call = find_call(tree, edit.function, edit.call, edit.within)
     template = cst.parse_expression(f"_({edit.code})")
     assert isinstance(template, cst.Call)
     (new,) = template.args

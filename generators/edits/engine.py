@@ -9,7 +9,7 @@ from typing import Any
 from skillgen.edits.calls import add_parameter, pass_keyword, replace_callee
 from skillgen.edits.classes import add_definition, add_field, add_method
 from skillgen.edits.expressions import add_context, replace_expression, replace_words
-from skillgen.edits.imports import add_import
+from skillgen.edits.imports import add_import, remove_import
 from skillgen.edits.items import add_tuple_item
 from skillgen.edits.splice import Splice, splice
 from skillgen.edits.statements import insert, replace
@@ -27,6 +27,7 @@ from skillgen.model import (
     InsertAfter,
     InsertBefore,
     PassKeyword,
+    RemoveImport,
     ReplaceCallee,
     ReplaceExpression,
     ReplaceStatement,
@@ -44,6 +45,7 @@ LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
     InsertAfter: insert,
     InsertBefore: insert,
     PassKeyword: pass_keyword,
+    RemoveImport: remove_import,
     ReplaceCallee: replace_callee,
     ReplaceExpression: replace_expression,
     ReplaceStatement: replace,

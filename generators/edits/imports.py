@@ -1,4 +1,4 @@
-"""Add names to a from-import, or the import itself at its place in the sorted sections."""
+"""Add names to a from-import, or the import itself at its place in the sorted sections; take names out of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import libcst as cst
 from skillgen.edits.shape import dotted
 from skillgen.edits.splice import Splice, insert_lines
 from skillgen.edits.tree import Tree
-from skillgen.model import AddImport
+from skillgen.model import AddImport, RemoveImport
 
 FIRST_PARTY = ("megatron.bridge", "nemo_automodel", "tests")  # in Megatron-LM, everything below `megatron`
 FUTURE, STANDARD, THIRD_PARTY, LOCAL_PARTY, RELATIVE = range(5)
@@ -105,6 +105,29 @@ def add_import(edit: AddImport, tree: Tree) -> Splice | None:
         return None
     names = sorted(missing, key=member_key)
     return _merge(tree, host, names) if host is not None else _place(tree, edit.module, names)
+
+
+def remove_import(edit: RemoveImport, tree: Tree) -> Splice | None:
+    """Done already if the top level of the file imports none of the names from the module."""
+    for node in tree.module.body:
+        small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+        if not isinstance(small, cst.ImportFrom) or tree.absolute(small) != edit.module:
+            continue
+        if isinstance(small.names, cst.ImportStar) or any(alias.asname for alias in small.names):
+            continue
+        names = [dotted(alias.name) for alias in small.names]
+        left = [name for name in names if name not in edit.names]
+        if left == names:
+            continue
+        start, end = tree.span(small)
+        if not left:
+            return Splice(tree.line_start(start), tree.line_end(end), b"")
+        if b"#" in tree.data[start:end]:
+            raise tree.drift(f"import from {edit.module} without comments between its names", [small], near=small)
+        head = re.match(r"from\s+[\w.]+\s+import", tree.data[start:end].decode())
+        assert head is not None
+        return Splice(start, end, _statement(tree, head[0], left).encode())
+    return None
 
 
 def _statement(tree: Tree, head: str, names: Sequence[str], comment: str = "") -> str:

@@ -249,6 +249,14 @@ def replaced(code: str, instead: str) -> PassKeyword:
     return PassKeyword(path=PATH, function="f", call="self.g", code=code, after="a", instead=instead)
 
 
+def test_a_keyword_of_one_of_two_calls() -> None:
+    edit = PassKeyword(path=PATH, function="f", call="g", code="c=1", after="a", within="return g( a=2")
+    before = (
+        "def f(x):\n    if x:\n        return g(\n            a=1,\n        )\n    return g(\n        a=2,\n    )\n"
+    )
+    check(edit, before, before.replace("a=2,\n", "a=2,\n        c=1,\n"))
+
+
 def test_a_keyword_gets_another_value_in_its_place() -> None:
     source = "def f(self):\n    self.g(\n        a=1,\n        b=None,\n        c=3,\n    )\n"
     check(replaced("b=groups", "b=None"), source, source.replace("b=None", "b=groups"))

@@ -7,7 +7,7 @@ from edits.rewriting import PATH, check, check_drift, check_noop
 
 from skillgen.edits import apply_edits
 from skillgen.edits.imports import member_key, natural
-from skillgen.model import AddImport
+from skillgen.model import AddImport, RemoveImport
 
 CODE = "\n\nx = 1\n"
 DEF = "\n\ndef f():\n    return 1\n"
@@ -230,3 +230,26 @@ def test_order() -> None:
         "zeta",
     ]
     assert natural("x_a") > natural("x1") > natural("x.y")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            "import os\nfrom a import f\nfrom b import g\n", "import os\nfrom b import g\n", id="the statement"
+        ),
+        pytest.param("from a import e, f, g\n", "from a import e, g\n", id="one of three"),
+        pytest.param(
+            "from a import (\n    e,\n    f,\n)\n", "from a import e\n", id="one of two on lines of their own"
+        ),
+        pytest.param("from b import f\nfrom a import g\n", "from b import f\nfrom a import g\n", id="none there"),
+        pytest.param("from a import f as g\n", "from a import f as g\n", id="under another name"),
+    ],
+)
+def test_remove(before: str, after: str) -> None:
+    check(RemoveImport(path=PATH, module="a", names=("f",)), before + DEF, after + DEF)
+
+
+def test_a_removed_name_beside_comments_is_left_to_a_person() -> None:
+    edit = RemoveImport(path=PATH, module="a", names=("f",))
+    check_drift(edit, "from a import (  # why\n    f,\n    g)\n", "without comments", [1])
