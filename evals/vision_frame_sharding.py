@@ -47,6 +47,6 @@ def require(context: Context, family: Tower) -> None:
 
 def mutate(name: str, context: Context) -> None:
     """Break the patched code on purpose."""
-    from .automodel import mutations
+    from .automodel.mutations import apply
 
-    mutations.apply(name, context)
+    apply(name, context)

@@ -54,21 +54,18 @@ class AutomodelHarness(TargetHarness):
         self.runtime()
         return self.load(GLUE)
 
-    def policy(self, **options: Any) -> Any:
-        """The target's own policy object; by default every batch is sharded."""
-        if self.in_forward:
-            return self.load(UPSTREAM).CpVisionFrameShardingConfig(**{**ALWAYS, **options})
-        return self.glue().FrameShardingConfig(**{**ALWAYS, **options})
-
     @contextmanager
     def published(self, mesh: Any, **options: Any) -> Iterator[None]:
         """The mesh's group and a policy are published while the block runs, as the target's recipe does it."""
-        policy = self.policy(**options)
+        options = {**ALWAYS, **options}
         if not self.in_forward:
-            with self.glue().publish(mesh, policy):
+            glue = self.glue()
+            config = glue.MultimodalConfig(glue.VisionConfig(glue.FrameShardingConfig(**options)))
+            with glue.publish(mesh, types.SimpleNamespace(multimodal=config)):
                 yield
             return
         upstream = self.load(UPSTREAM)
+        policy = upstream.CpVisionFrameShardingConfig(**options)
         token = upstream.set_cp_vision_group(mesh["cp"].get_group(), config=policy)
         try:
             yield
@@ -77,10 +74,7 @@ class AutomodelHarness(TargetHarness):
 
     def group(self) -> Any:
         """The group that is published now, or None."""
-        if self.in_forward:
-            scope = self.load(UPSTREAM)._CP_VISION_GROUP.get()
-            return getattr(scope, "group", None)
-        return self.glue().published_group()
+        return getattr(self.glue().published_scope(), "group", None)
 
 
 def cp_mesh(context: Context, cp: int, order: str = "blocks") -> Any:
