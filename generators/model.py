@@ -159,9 +159,9 @@ class AddContext(Edit):
 class InsertBefore(Edit):
     """Insert statements before the one statement of `function` that matches `anchor`.
 
-    An anchor is either a statement's code ("self.x = x", compared as structure, formatting ignored) or
+    An anchor is either a statement's code ("self.x = x", compared as structure, formatting ignored), or
     "call:dotted.name", the one statement that contains this call (by its origin: "call:torch.cat" also finds `cat`
-    imported from torch). Comments right above the anchor stay with it. Code has levels of four spaces; further line
+    imported from torch), or "if:condition", the one `if` of this condition. Comments right above the anchor stay with it. Code has levels of four spaces; further line
     breaks at its ends, beyond the one that a triple quote brings, are blank lines.
     """
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from skillgen.edits.shape import blocks, children, dotted, own_calls, parse_code
+from skillgen.edits.shape import blocks, children, dotted, own_calls, parse_code, shape
 from skillgen.edits.tree import Definition, Tree, closest
 
 Block = Sequence[cst.CSTNode]
@@ -95,11 +95,16 @@ def find_statements(tree: Tree, scope: cst.CSTNode, anchor: str, ours: list[tupl
     if anchor.startswith("call:"):
         name = anchor.removeprefix("call:").strip()
         return [place for place in open_places if any(tree.is_name(call.func, name) for call in own_calls(place.node))]
+    if anchor.startswith("if:"):
+        test = shape(cst.parse_expression(anchor.removeprefix("if:").strip()))
+        return [
+            place for place in open_places if isinstance(place.node, cst.If) and tree.shape(place.node.test) == test
+        ]
     wanted = parse_code(anchor)
     if len(wanted) != 1:
         raise ValueError(f"an anchor is one statement: {anchor!r}")
-    shape: Hashable = tree.shape(wanted[0])
-    return [place for place in open_places if tree.shape(place.node) == shape]
+    sought: Hashable = tree.shape(wanted[0])
+    return [place for place in open_places if tree.shape(place.node) == sought]
 
 
 def no_statement(tree: Tree, scope: cst.FunctionDef, name: str, anchor: str, found: list[Place]) -> Exception:
@@ -112,6 +117,9 @@ def no_statement(tree: Tree, scope: cst.FunctionDef, name: str, anchor: str, fou
 def nearest_statements(tree: Tree, scope: cst.FunctionDef, anchor: str) -> list[cst.CSTNode]:
     if anchor.startswith("call:"):
         return nearest_calls(tree, scope, anchor.removeprefix("call:").strip())
+    if anchor.startswith("if:"):
+        tests = ((tree.text(node.test), node) for node in _all_statements(scope) if isinstance(node, cst.If))
+        return closest(anchor.removeprefix("if:").strip(), tests)
     inside = [node for node in _all_statements(scope) if isinstance(node, cst.SimpleStatementLine)]
     return closest(anchor, ((tree.text(node), node) for node in inside))
 

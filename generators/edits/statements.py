@@ -60,7 +60,7 @@ def replace(edit: ReplaceStatement, tree: Tree) -> Splice | None:
     scope = find_function(tree, edit.function)
     code = clean(edit.code)
     ours = occurrences(tree, scope, code)
-    count = 1 if edit.anchor.startswith("call:") else len(parse_code(clean(edit.anchor)))
+    count = 1 if edit.anchor.startswith(("call:", "if:")) else len(parse_code(clean(edit.anchor)))
     if count == 1:
         found = find_statements(tree, scope, edit.anchor, ours)
     else:

@@ -237,3 +237,12 @@ def test_code_that_is_no_statement_is_a_bug_of_the_adapter() -> None:
         apply_edits(MODEL.encode(), [before("call:self.join", "a = (")], path=PATH)
     with pytest.raises(ValueError, match="one statement"):
         apply_edits(MODEL.encode(), [before("a = 1\nb = 2", "a = 1")], path=PATH)
+
+
+def test_an_if_is_found_by_its_condition() -> None:
+    new = MODEL.replace("        if rows is not None:", "        rows = rows + 1\n        if rows is not None:")
+    check(before("if:(rows) is not  None", "rows = rows + 1"), MODEL, new)
+
+
+def test_an_if_of_another_condition_is_drift() -> None:
+    check_drift(before("if:row is not None", "rows = 1"), MODEL, "statement `if:row is not None`", [9])
