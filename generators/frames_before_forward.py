@@ -57,7 +57,7 @@ def _configuration(package: str, code: dict[str, str]) -> list[Edit]:
         AddImport(path=config, module=GLUE, names=("MultimodalConfig",)),
         AddField(path=config, cls="FSDP2Config", code=code["policy"]),
         AddImport(path=parser, module="dataclasses", names=("fields",)),
-        AddImport(path=parser, module=GLUE, names=("MultimodalConfig",)),
+        AddImport(path=parser, module=DISTRIBUTED, names=("vision_frame_sharding",)),
         AddDefinition(path=parser, before="parse_distributed_section", code=code["nested"]),
         InsertAfter(path=parser, function="parse_distributed_section", anchor=code["forwarded"], code=code["parse"]),
         AddItem(path=keys, name="VLM_INPUT_KEYS", code='"video_grid_thw"', after='"pixel_values_videos"'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from itertools import takewhile
@@ -23,3 +24,15 @@ def header(source: Path) -> str:
 def add_files(header: str, contents: Mapping[str, str]) -> list[AddFile]:
     """New files by path, each below the header."""
     return [AddFile(path=path, content=header + content) for path, content in contents.items()]
+
+
+def one_line_below_imports(source: str) -> str:
+    """The source as a formatter leaves it that wants two blank lines below imports only above a definition."""
+    body = ast.parse(source).body
+    last = max((at for at, node in enumerate(body) if isinstance(node, (ast.Import, ast.ImportFrom))), default=None)
+    if last is None or isinstance(body[last + 1], (ast.FunctionDef, ast.ClassDef)):
+        return source
+    lines = source.splitlines(keepends=True)
+    end = body[last].end_lineno or 0
+    below = next(at for at in range(end, len(lines)) if lines[at].strip())
+    return "".join([*lines[:end], "\n", *lines[below:]])

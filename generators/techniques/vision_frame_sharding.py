@@ -35,7 +35,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     code = sections(f"{TEMPLATES}/sites/{site.layout.code or f'{family}.py.j2'}", in_forward=site.in_forward)
     edits: list[Edit] = [
         AddImport(path=site.path, module="nemo_automodel.components.distributed", names=("vision_frame_sharding",)),
-        *([] if site.layout.wired else [_capability(site)]),
+        *([] if site.layout.wired or not site.adapter.capabilities else [_capability(site)]),
         *site.layout.edits(site, code),
         *_shared(site, trainable),
         *_runtime(site, trainable),
@@ -81,7 +81,7 @@ def _runtime(site: FrameSite, trainable: bool) -> list[Edit]:
     glue = render(f"{TEMPLATES}/glue.py.j2", in_forward=site.in_forward, trainable=trainable)
     files = {f"{folder}/vision_frame_sharding.py": glue}
     for name, source in runtime_sources(without=("images",)).items():
-        files[f"{folder}/vision_sharding/{name}"] = source
+        files[f"{folder}/vision_sharding/{name}"] = vendoring.one_line_below_imports(source)
     return list(vendoring.add_files(_header(site), files))
 
 
