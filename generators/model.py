@@ -161,8 +161,9 @@ class InsertBefore(Edit):
 
     An anchor is either a statement's code ("self.x = x", compared as structure, formatting ignored), or
     "call:dotted.name", the one statement that contains this call (by its origin: "call:torch.cat" also finds `cat`
-    imported from torch), or "if:condition", the one `if` of this condition. Comments right above the anchor stay with it. Code has levels of four spaces; further line
-    breaks at its ends, beyond the one that a triple quote brings, are blank lines.
+    imported from torch), or "if:condition", the one `if` of this condition. Comments right above the anchor stay with
+    it. Code has levels of four spaces; further line breaks at its ends, beyond the one that a triple quote brings, are
+    blank lines.
     """
 
     function: str

@@ -101,6 +101,7 @@ class FrameAdapter:
     path: str  # of the model file, relative to the package
     cls: str  # the class that has `prepare_model_inputs_for_cp`, or would have it
     layouts: tuple[Layout, ...] = ()  # newest first; the first whose calls are all there is taken
+    capabilities: bool = True  # the class declares its capabilities in a nested class of that name
     refused: tuple[str, str] | None = None  # reason and detail; a layout then only says what proves it, or is missing
     examples: tuple[Example, ...] = ()
 
