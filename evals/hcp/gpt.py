@@ -19,12 +19,14 @@ VOCABULARY = 64
 BATCH = 2
 
 
-def build(paths: Paths, shape: Shape, made: Made, *, collection: bool = True, **changes: Any) -> nn.Module:
+def build(
+    paths: Paths, shape: Shape, made: Made, *, collection: bool = True, on: bool = True, **changes: Any
+) -> nn.Module:
     """The model of this rank; without `collection` its layers look for their groups in the globals."""
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 
-    config = config_of(shape, **changes)
+    config = config_of(shape, on=on, **changes)
     spec = get_gpt_layer_local_spec()
     spec.submodules.self_attention.submodules.core_attention = paths.attention()
     stage = pipeline_rank(shape)
@@ -47,7 +49,7 @@ def build(paths: Paths, shape: Shape, made: Made, *, collection: bool = True, **
 
 def attentions(model: nn.Module) -> list[Any]:
     """The core attention of every layer."""
-    return [layer.self_attention.core_attention for layer in model.decoder.layers]  # type: ignore[union-attr, operator]
+    return [layer.self_attention.core_attention for layer in model.decoder.layers]  # type: ignore[union-attr]
 
 
 def length(shape: Shape, chunk: int = 2) -> int:

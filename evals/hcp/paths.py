@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from skillgen.evals.context import Context
 from skillgen.evals.harness import Harness, Skip
 
 from .surroundings import bridge_module, recorded_extension
@@ -56,7 +57,7 @@ class Paths:
         self.is_bridge = isinstance(harness, BridgeHarness)
         self._made: list[dist.ProcessGroup] = []
         self._attention: type | None = None
-        self.after: Callable[[Any], Any] = lambda collection: collection  # a mutation's place
+        self.after: Callable[[str, Any], Any] = lambda name, collection: collection  # a mutation's place
         if self.is_bridge:
             self.initialize = bridge_module(harness, "training.initialize")
 
@@ -70,7 +71,7 @@ class Paths:
             collection = {"MPU": self._mpu, "decentralized": self._decentralized, "collection": self._collection}[
                 name
             ](shape, on)
-        collection = self.after(collection)
+        collection = self.after(name, collection)
         found = self.state().get_hierarchical_context_parallel_groups(check_initialized=False)
         groups = found if name == "MPU" else collection.hcp
         cp = self.state().get_context_parallel_group(check_initialized=False) if name == "MPU" else collection.cp
@@ -82,7 +83,7 @@ class Paths:
             made = self.initialize._create_pg_collection(
                 config_of(shape), 1, world_size=shape.world, rank_offset=shape.offset
             )
-        made = self.after(made)
+        made = self.after("decentralized", made)
         hcp = [dist.get_process_group_ranks(g) for g in made.hcp] if made.hcp else None
         return Made(made, ranks_of(made.cp), hcp)
 
@@ -101,6 +102,10 @@ class Paths:
         """The global that layers read."""
         return self.state().get_hierarchical_context_parallel_groups(check_initialized=False)
 
+    def is_fresh(self, group: Any) -> bool:
+        """Whether a group is of the last `make`."""
+        return any(group is made for made in self._made)
+
     def state(self) -> Any:
         """megatron-core's parallel_state."""
         from megatron.core import parallel_state
@@ -117,6 +122,10 @@ class Paths:
             else:
                 self._attention = recorded_extension(self.harness).TEDotProductAttention
         return self._attention
+
+    def replace_attention(self, kind: type) -> None:
+        """Models are built with another class from now on."""
+        self._attention = kind
 
     def _mpu(self, shape: Shape, on: bool) -> Any:
         """Through Bridge's own call of megatron-core where there is a Bridge."""
@@ -234,3 +243,11 @@ def _seen_gpus(backend: str) -> Iterator[None]:
         yield
     finally:
         torch.cuda.device_count = original
+
+
+def paths_of(context: Context) -> Paths:
+    """The one Paths of a run."""
+    found: Paths | None = getattr(context.harness, "paths", None)
+    if found is None:
+        found = context.harness.paths = Paths(context.harness, context.options["backend"])
+    return found

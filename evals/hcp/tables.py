@@ -114,9 +114,16 @@ def causal_entries(seq: int, heads: int) -> int:
     return heads * seq * (seq + 1) // 2
 
 
-def expected_probe(own: Sequence[int], visible: Sequence[int]) -> list[float]:
-    """Mean of the visible positions up to each own one: what uniform causal attention makes of v = position."""
-    return [sum(seen) / len(seen) for p in own for seen in [[v for v in visible if v <= p]]]
+def expected_probe(own: Sequence[int], visible: Sequence[int], length: int) -> list[tuple[float, float]]:
+    """What uniform causal attention to `visible` makes of v = (position, its square / length) at each own position.
+
+    The mean alone cannot tell two sets of zigzag shards apart whose chunks mirror each other.
+    """
+    return [
+        (sum(seen) / len(seen), sum(v * v for v in seen) / len(seen) / length)
+        for p in own
+        for seen in [[v for v in visible if v <= p]]
+    ]
 
 
 def views(rank: int, ranks: Sequence[int], inner: int, chunk: int) -> dict[str, list[int]]:
