@@ -55,7 +55,9 @@ class Tower(ABC):
     name: ClassVar[str]
     levels: ClassVar[int] = 0  # deepstack levels beside the main features
     video: ClassVar[bool] = True
+    exact: ClassVar[float] = 0.0  # how far sharded features may be from unsharded ones, in fp64
     half: ClassVar[bool] = False  # the target's method turns features into bf16, whatever the tower computes in
+    wired: ClassVar[bool] = False  # upstream has a sharding of its own, since 0.6.0
     variants: ClassVar[tuple[str, ...]] = ("",)
 
     def __init__(self, harness: Any, variant: str = "") -> None:
@@ -79,6 +81,10 @@ class Tower(ABC):
     def tower(self, model: Any) -> nn.Module:
         """The module that encodes patches."""
 
+    def upstream(self, model: Any, inputs: dict[str, Any], distribute: Any) -> list[Tensor]:
+        """Features [rows, width] by upstream's own sharding function, called as upstream's method does."""
+        raise NotImplementedError(f"upstream does not shard {self.name}")
+
     def cast(self, model: Any, dtype: torch.dtype) -> None:
         """Let the model compute in `dtype`."""
         model.to(dtype)
@@ -99,23 +105,27 @@ class GridTower(Tower):
     entries: ClassVar[bool] = False  # frames of an item see each other
 
     def batch(self, items: Sequence[Item], seed: int) -> TowerBatch:
-        apart = {"": [], "videos": []} if self.videos[0] else {"": []}  # type: dict[str, list[list[int]]]
-        for item in items:
-            grid = [item.frames or 1, item.rows * self.merge, item.cols * self.merge]
-            apart["videos" if item.frames and self.videos[0] else ""].append(grid)
+        grids = [(item.frames, item.rows * self.merge, item.cols * self.merge) for item in items]
+        return self.from_grids(grids, seed)
+
+    def from_grids(self, grids: Sequence[tuple[int, int, int]], seed: int) -> TowerBatch:
+        """Inputs for grids (t, h, w) of patches; images where t is at most 1."""
+        kinds: dict[str, list[list[int]]] = {"": [], "videos": []}
+        for t, h, w in grids:
+            kinds["videos" if t > 1 and self.videos[0] else ""].append([max(t, 1), h, w])
         names = {"": ("pixel_values", "image_grid_thw"), "videos": self.videos}
         tokens, batch = [], TowerBatch({"input_ids": None}, ())
-        for number, (kind, grids) in enumerate(apart.items()):
+        for number, (kind, rows) in enumerate(kinds.items()):
             values, grid = names[kind]
-            batch.inputs |= {values: None, grid: None}
-            if not grids:
+            batch.inputs |= {values: None, grid: None} if values else {}
+            if not rows:
                 continue
-            count = sum(t * h * w for t, h, w in grids)
+            count = sum(t * h * w for t, h, w in rows)
             batch.inputs[values] = pixels((count, 3 * self.temporal * self.patch**2), seed + number)
-            batch.inputs[grid] = torch.tensor(grids)
+            batch.inputs[grid] = torch.tensor(rows)
             batch.pixels += (values,)
             tokens.append(torch.full((1, count // self.merge**2), VIDEO_ID if kind else IMAGE_ID))
-            units = [unit for t, h, w in grids for unit in self.units(t, h, w)]
+            units = [unit for t, h, w in rows for unit in self.units(t, h, w)]
             batch.calls = [[*batch.calls[0], *units]] if self.merged and batch.calls else [*batch.calls, units]
         batch.inputs["input_ids"] = torch.cat(tokens or [torch.full((1, 1), PAD_ID)], dim=1)
         return batch

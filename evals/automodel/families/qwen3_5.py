@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..towers import HIDDEN, IMAGE_ID, VIDEO_ID, VOCAB, GridTower, Words, bare
@@ -13,6 +14,7 @@ class Qwen35(GridTower):
     name = "qwen3_5"
     stem = "Qwen3_5"
     merged = True
+    wired = True
 
     def build(self, *, large: bool = False) -> nn.Module:
         import transformers
@@ -45,6 +47,11 @@ class Qwen35(GridTower):
         if hasattr(model, "_embed_and_splice_for_cp"):
             return [model._embed_and_splice_for_cp(media.pop("input_ids"), **media)[0]]
         return [model.prepare_model_inputs_for_cp(position_ids=ids, **media)["inputs_embeds"][0]]  # 0.5.0
+
+    def upstream(self, model: Any, inputs: dict[str, Any], distribute: Any) -> list[Tensor]:
+        names = ("pixel_values", "image_grid_thw"), ("pixel_values_videos", "video_grid_thw")
+        calls = [(inputs[a], inputs[b]) for a, b in names if inputs[a] is not None]
+        return [torch.cat([distribute(model.model.visual, *call).pooler_output for call in calls])]
 
     def tower(self, model: Any) -> nn.Module:
         return model.model.visual  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..towers import HIDDEN, IMAGE_ID, VIDEO_ID, VOCAB, GridTower, Words, bare
@@ -13,6 +14,7 @@ class Qwen3VL(GridTower):
     name = "qwen3_vl"
     levels = 3
     merged = True
+    wired = True
 
     def build(self, *, large: bool = False) -> nn.Module:
         from transformers import Qwen3VLConfig
@@ -43,6 +45,12 @@ class Qwen3VL(GridTower):
         embeds = model.model.language_model.embed_tokens(media.pop("input_ids"))
         embeds, _, levels = model._prepare_visual_inputs_for_cp(ids, embeds, **media)
         return [embeds[0], *(levels or [])]
+
+    def upstream(self, model: Any, inputs: dict[str, Any], distribute: Any) -> list[Tensor]:
+        names = ("pixel_values", "image_grid_thw"), ("pixel_values_videos", "video_grid_thw")
+        pixels, grids = zip(*((inputs[a], inputs[b]) for a, b in names if inputs[a] is not None), strict=True)
+        found = distribute(model.model.visual, torch.cat(pixels), torch.cat(grids))
+        return [found.pooler_output, *found.deepstack_features]
 
     def tower(self, model: Any) -> nn.Module:
         return model.model.visual  # type: ignore[no-any-return]
