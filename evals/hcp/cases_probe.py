@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from skillgen.evals.context import Case, Context, Result
@@ -24,6 +25,7 @@ CHUNK = 2
 BATCH, HEADS, KV_HEADS, DIM = 1, 8, 4, 16
 EXACT, HALF = 1e-12, 1e-2  # of the sequence length: fp64, and bf16 on Transformer Engine
 VIEWS = ("on", "inner only", "outer only", "off")
+DISORDER = "in disorder"
 
 
 def cases(context: Context, part: Part) -> Iterator[Case]:
@@ -45,6 +47,14 @@ def costs(context: Context, part: Part) -> Iterator[Case]:
             yield Case("cost", f"{shape}, {name}", partial(_cost, context, paths, shape, name))
 
 
+def agreed(context: Context, said: str) -> str:
+    """The verdict of all ranks: one for the group, or disorder where they differ."""
+    votes = torch.zeros(len(VIEWS) + 1, device=context.device)
+    votes[(*VIEWS, DISORDER).index(said)] = 1
+    dist.all_reduce(votes)
+    return said if int(votes.count_nonzero()) == 1 else DISORDER
+
+
 def verdict(found: list[tuple[float, float]], rank: int, ranks: list[int], inner: int, tolerance: float) -> str:
     """Which positions reached this rank's queries, from what uniform attention made of v."""
     chunk, size = len(found) // 2, len(ranks)
@@ -56,7 +66,7 @@ def verdict(found: list[tuple[float, float]], rank: int, ranks: list[int], inner
             <= tolerance
         ):
             return name
-    return "in disorder"
+    return DISORDER
 
 
 def probe(context: Context, paths: Paths, shape: Shape, layer: Any) -> tuple[list[tuple[float, float]], float]:
@@ -94,7 +104,7 @@ def _reach(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
         layer = _layer(context, paths, shape, name)
         found, gap = probe(context, paths, shape, layer)
         tolerance = _tolerance(paths, shape)
-        said = verdict(found, context.rank, _peers(context, shape), shape.inner, tolerance)
+        said = agreed(context, verdict(found, context.rank, _peers(context, shape), shape.inner, tolerance))
         computed = "our reference, in the place of Transformer Engine" if tolerance < 1e-9 else "Transformer Engine"
         return Result(
             checks={f"CP is {said}; distance from half the position": (gap, tolerance)},
@@ -115,9 +125,10 @@ def _told(context: Context, paths: Paths, shape: Shape, view: str) -> Result:
             left, kind = {"inner only": (inner, "a2a"), "outer only": (outer, "p2p"), "off": (None, "p2p")}[view]
             layer.set_context_parallel_group(left, None, None, kind)
         found, gap = probe(context, paths, shape, layer)
-        said = verdict(found, context.rank, _peers(context, shape), shape.inner, _tolerance(paths, shape))
+        tolerance = _tolerance(paths, shape)
+        said = agreed(context, verdict(found, context.rank, _peers(context, shape), shape.inner, tolerance))
         # the last chunk of the last rank sees all that is before it, whatever is off
-        blind = not context.any(gap > _tolerance(paths, shape))
+        blind = not context.any(gap > tolerance)
         wrong = {f"it was called {said}": said != view, "the output is half the position": blind}
         return Result(checks={what: (float(value), 0.0) for what, value in wrong.items()})
     finally:
@@ -158,7 +169,10 @@ def _cost(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
 
 
 def _sum(context: Context, shape: Shape, value: int) -> int:
-    return sum(part["entries"] for part in context.exchange({"entries": value}) if part) // (context.world // shape.cp)
+    """Over one CP group; all of them compute the same."""
+    total = torch.tensor([value], device=context.device)
+    dist.all_reduce(total)
+    return int(total) // (context.world // shape.cp)
 
 
 def _peers(context: Context, shape: Shape) -> list[int]:
