@@ -1,0 +1,45 @@
+"""The suite of blockdiag-gqa: that the dense fallback crashes without the patch, and what it computes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the launcher reads this module where there is no torch
+    from .automodel.attention import Attention
+    from .automodel.harness import AutomodelHarness
+    from .context import Case, Context
+
+KINDS = ("crash", "parity")
+CONTROLS: tuple[str, ...] = ()
+FAMILIES = "skillgen.evals.automodel.attention"
+NEEDED = {"torch": "torch", "transformers": "transformers"}
+SWITCH = "BLOCKDIAG_GQA"  # the patch has no switch; every suite names one
+
+
+def harness(spec: dict[str, Any]) -> AutomodelHarness:
+    """This process's view of the target."""
+    from .automodel.harness import AutomodelHarness
+
+    return AutomodelHarness(spec["target"])
+
+
+def cases(context: Context, family: Attention, kinds: tuple[str, ...]) -> Iterator[Case]:
+    """The cases of one family, in the order of KINDS."""
+    from .automodel import cases_attention
+
+    for kind in kinds:
+        if kind in KINDS:
+            yield from getattr(cases_attention, kind)(context, family)
+
+
+def require(context: Context, family: Attention) -> None:
+    """Raise Skip where this machine cannot judge the family: with the varlen kernels there is no fallback in bf16."""
+    family.require()
+
+
+def mutate(name: str, context: Context) -> None:
+    """Break the attention on purpose."""
+    from .automodel import cases_attention
+
+    cases_attention.mutate(name, context)
