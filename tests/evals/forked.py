@@ -5,6 +5,7 @@ Usage: python forked.py SPECS.json; prints one record per spec. Each record is {
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -17,15 +18,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from distributed import RankError, run_ranks
 
-from skillgen.evals import families, worker
-from skillgen.evals.harness import Harness
+from skillgen.evals import worker
+from skillgen.evals.launch import suite_of
 
 
 def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
     import torch
 
     torch.set_num_threads(1)
-    harness = Harness(specs[0]["target"], specs[0]["mcore"])
+    suite = suite_of(specs[0]["technique"])
+    harness = suite.harness(specs[0])
+    families = importlib.import_module(suite.FAMILIES)
     for name in sorted({name for spec in specs for name in spec["families"]}):
         families.load(name)(harness)
     return [run(spec) for spec in specs]
