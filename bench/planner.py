@@ -15,11 +15,16 @@ from collections import Counter
 
 from ortools.sat.python import cp_model
 
-from skillgen.runtime.plan import Run, _make_plan, make_plan, unit_cost
+from skillgen.runtime.plan import Run, _make_plan, make_plan
 
 ALPHA = 3 * 1280
 RANKS = (2, 4, 8)
 MOST_UNITS = 40  # CP-SAT proves these within a second
+
+
+def unit_cost(patches: int, alpha: int) -> int:
+    """The runtime's relative work of one unit."""
+    return patches * (patches + alpha)
 
 
 def multi_image(rng: random.Random) -> list[int]:
@@ -33,6 +38,12 @@ def documents(rng: random.Random) -> list[int]:
 
 def image_and_video(rng: random.Random) -> list[int]:
     return [rng.choice([4096, 9216]) for _ in range(rng.randint(1, 4))] + [256] * rng.randint(16, 96)
+
+
+def lognormal_images(rng: random.Random, number: int) -> list[Run]:
+    """Images whose sides are even numbers of patches, some hundred sizes in all."""
+    sides = [2 * max(1, round(rng.lognormvariate(2, 0.5))) for _ in range(2 * number)]
+    return [Run(height * width) for height, width in zip(sides[::2], sides[1::2], strict=True)]
 
 
 WORKLOADS = (multi_image, documents, image_and_video)
@@ -117,6 +128,7 @@ def clock(seed: int) -> None:
     cases = {
         "256 distinct units": ([Run(size) for size in rng.sample(range(1, 16384), 256)], 0.5),
         "256 units of 4 sizes": ([Run(rng.choice([256, 576, 1024, 2304])) for _ in range(256)], 0.5),
+        "4096 lognormal images": (lognormal_images(rng, 4096), 5),
         "4096 distinct units": ([Run(size) for size in rng.sample(range(1, 16384), 4096)], 10),
         "video of 4096 frames": ([Run(256, 4096)], 0.2),
         "video beside 2 images": ([Run(9216), Run(256, 4096), Run(4096)], 0.5),

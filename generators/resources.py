@@ -40,9 +40,7 @@ def runtime_sources(without: Iterable[str] = ()) -> dict[str, str]:
     sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
     for module in without:
         del sources[f"{module}.py"]
-        line, names = re.findall(rf"^(from \.{module} import (.*)\n)", sources["__init__.py"], flags=re.MULTILINE)[0]
-        for gone in (line, *(f'    "{name}",\n' for name in names.split(", "))):
-            sources["__init__.py"] = sources["__init__.py"].replace(gone, "")
+        sources["__init__.py"] = re.sub(rf"^from \.{module} import .*\n", "", sources["__init__.py"], flags=re.MULTILINE)
     return sources
 
 

@@ -9,16 +9,3 @@ from .tensors import PaddedPatches, TensorBatch
 
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "GridRows",
-    "ImageBatch",
-    "PackedPatches",
-    "PaddedPatches",
-    "TensorBatch",
-    "VisionShardingError",
-    "cost_alpha",
-    "make_plan",
-    "shard_over_cp",
-    "is_enabled",
-]

@@ -16,11 +16,7 @@ class VisionShardingError(RuntimeError):
 
 
 def check_group(group: dist.ProcessGroup | None, cp_size: int, language_model: nn.Module | None, name: str) -> None:
-    """Check the group locally, before any collective, so that no rank waits for one that is not coming.
-
-    Raises ValueError where the group is missing, its size is not `context_parallel_size`, or its members are not those
-    of the group that the language model slices its sequence with.
-    """
+    """Before any collective: ValueError if the group is missing, or does not fit `cp_size` or the language model's."""
     mismatch = f"{name} does not match its process group:"
     if group is None or group.size() != cp_size:
         raise ValueError(f"{mismatch} config={cp_size}, group={None if group is None else group.size()}")
@@ -40,8 +36,7 @@ def agree(
 ) -> None:
     """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
 
-    The VisionShardingError names each failing rank and its reason; on a failing rank its own error is the cause. A
-    rank that does not come is noticed when the group's timeout is over.
+    The error names each failing rank and its reason. A rank that does not come is noticed at the group's timeout.
     """
     # On a stream of its own the exchange does not wait for the encoder's kernels.
     with torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import logging
 import os
@@ -15,12 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .agree import agree, check_group, is_trainable, plan_digest
-from .forms import PLACEHOLDER_ROWS, Form, Units
+from .forms import PLACEHOLDER_ROWS, Units
 from .gather import Layout, gather_rows, row_layout
 from .plan import Segment, make_plan
 
 
 logger = logging.getLogger(__name__)
+_log_once = cache(logger.info)
 
 
 def is_enabled(flag: bool, cp_size: int) -> bool:
@@ -32,14 +32,9 @@ def is_enabled(flag: bool, cp_size: int) -> bool:
     return flag and not off
 
 
-@cache
-def _log_once(message: str) -> None:
-    logger.info(message)
-
-
 def shard_over_cp(
     encode: Callable[..., Any],
-    form: Form,
+    form: Any,
     *,
     group: dist.ProcessGroup,
     cp_size: int,
@@ -58,22 +53,20 @@ def shard_over_cp(
     """Wrap an encoder call so that every image is encoded on one rank of the group instead of on all of them.
 
     Args:
-        encode: encodes and projects; returns feature rows [rows, hidden] or [units, rows, hidden], a tuple or list of
-            such tensors per item, `(rows, list of deepstack levels)`, or an object that has one of these as
-            `pooler_output` and may have `deepstack_features`.
-        form: how `encode` takes its images.
-        group: the ranks that hold shards of the same sequences; all of them make the same calls.
-        cp_size: the number of ranks that is configured, checked against the group.
+        encode: encodes and projects to rows [rows, width] or [units, rows, width], a tuple or list of rows per item,
+            `(rows, [deepstack levels])`, or an object with `pooler_output` and perhaps `deepstack_features`.
+        form: how `encode` takes its images: `GridRows`, or another with `pixels`, `units` and `take`.
+        group: the ranks that hold shards of the same sequences, `cp_size` of them; all make the same calls.
         modules: the modules whose parameters `encode` uses; backward takes part if any is trainable.
         alpha: linear work per patch in units of attention work, see `cost_alpha`.
         language_model: where it has `pg_collection.cp`, the group must have the same members.
-        name: the model's name in messages, which `what` opens.
         agreement: "strict" exchanges 16 bytes before the payload, so that a failing rank makes every rank raise;
             "off" saves that exchange, and peers of a failing rank wait until the collective times out.
         method: "balanced", "contiguous" or "count", see `make_plan`.
         min_rows, min_units: a batch with fewer feature rows and fewer units is encoded on every rank.
         min_patches: a rank that owns a unit encodes at least so many patches, zeros among them.
-        same_sequence: some ranks hold the same sequence shard, so that a gradient must not be summed over them.
+        same_sequence: ranks of one sequence shard are among them, over which no gradient must be summed.
+        name, what: how messages open.
 
     The result has the signature and the output container of `encode`. It raises ValueError before any collective where
     the group does not fit, and VisionShardingError on every rank where one failed or the ranks see different batches.
@@ -100,8 +93,7 @@ def shard_over_cp(
                 fill = placeholders(units, share, min_patches)
                 call.arguments.update(form.take(call.arguments, share, fill))
                 output = encode(*call.args, **call.kwargs)
-                rows = layout.rank_rows[group.rank()]
-                features = own_rows(feature_levels(output), rows, len(fill) * units.blank[1])
+                features = own_rows(feature_levels(output), layout.rank_rows[group.rank()], len(fill) * units.blank[1])
         except Exception as error:  # told to the other ranks, then raised on all
             if agreement == "off":
                 raise
@@ -109,8 +101,7 @@ def shard_over_cp(
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
             digest = plan_digest(units, layout, trainable, levels)
-            count, rows = units.totals
-            summary = f"{count} units, {rows} rows, features {levels}"
+            summary = "{} units, {} rows, features {}".format(*units.totals, levels)
             agree(digest, failure, summary, group, pixels.device, what)
         if few:
             _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
@@ -128,11 +119,8 @@ def is_few(units: Units, min_rows: int, min_units: int) -> bool:
 
 
 def placeholders(units: Units, share: Sequence[Segment], min_patches: int = 0) -> list[str]:
-    """Kinds to append to a share, for every kind in the batch, at least two rows, and `min_patches` beside a unit.
-
-    Parameters of a part that a rank skips would have no gradient, which overlapped gradient reduction answers with an
-    assertion; from a placeholder their gradient is exactly zero.
-    """
+    """Kinds to append to a share, for every kind in the batch, at least two rows, and `min_patches` beside a unit."""
+    # Overlapped gradient reduction asserts that every parameter has a gradient; a placeholder's is exactly zero.
     fill = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
     if share:
         rows = sum(units.rows[segment.run] * segment.count for segment in share)
@@ -153,12 +141,11 @@ def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
 def feature_levels(output: Any) -> list[Tensor]:
     """The main features, then the deepstack levels, of an encoder's output, each [rows, width]."""
     if hasattr(output, "pooler_output"):
-        parts = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
-        return [level for part in parts for level in feature_levels(part)]
+        output = output.pooler_output, getattr(output, "deepstack_features", None) or ()
     if isinstance(output, Tensor):
         return [output.flatten(0, -2)]
     if isinstance(output, (tuple, list)) and len(output) == 2 and isinstance(output[1], (tuple, list)):
-        return [output[0], *output[1]]
+        return [level for part in (output[0], *output[1]) for level in feature_levels(part)]
     if isinstance(output, (tuple, list)) and all(isinstance(item, Tensor) for item in output):
         return [torch.cat(tuple(output))]
     raise TypeError(f"cannot gather an encoder output of type {type(output).__name__}")
@@ -167,8 +154,7 @@ def feature_levels(output: Any) -> list[Tensor]:
 def like_output(output: Any, levels: Iterator[Tensor], item_rows: list[int]) -> Any:
     """The gathered levels in the container that the encoder returned; per-item containers are cut by item again."""
     if hasattr(output, "pooler_output"):
-        fields = dataclasses.fields(output) if dataclasses.is_dataclass(output) else ()
-        gathered = type(output)(**{field.name: None for field in fields})
+        gathered = type(output)(**dict.fromkeys(getattr(output, "__dataclass_fields__", ())))
         # HF sets pooler_output on output classes that have no such field
         gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)
         if (deep := getattr(output, "deepstack_features", None)) is not None:

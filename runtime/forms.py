@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,20 +30,6 @@ class Units(NamedTuple):
     def totals(self) -> tuple[int, int]:
         """The number of units and of their rows."""
         return sum(run.count for run in self.runs), sum(run.count * rows for run, rows in zip(self.runs, self.rows))
-
-
-class Form(Protocol):
-    """How an encoder takes its images."""
-
-    @property
-    def pixels(self) -> str:
-        """The name of the argument that holds them."""
-
-    def units(self, call: Call) -> Units:
-        """What the batch consists of."""
-
-    def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
-        """The call for one share and a placeholder for each kind in `fill`, which come last."""
 
 
 @dataclass(frozen=True, kw_only=True)

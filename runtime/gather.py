@@ -31,19 +31,11 @@ def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     )
 
 
-def gather_rows(
-    features: Sequence[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool
-) -> list[Tensor]:
-    """All-gather this rank's rows of every feature level in one collective.
+def gather_rows(features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool) -> list[Tensor]:
+    """All-gather this rank's rows of every feature level in one collective, into the original order of the units.
 
-    Args:
-        features: one tensor per level, shape [local rows, width of the level], on one device.
-        layout: the same on every rank of the group.
-        group: every member makes the same calls in the same order, and a backward through each where it is trainable.
-        trainable: whether backward takes part; the same on every rank, whatever its local tensors require.
-
-    Returns:
-        One tensor per level, shape [total rows, width], in the original order of the units.
+    Each level [local rows, width] becomes [total rows, width]. Layout and `trainable`, which says whether backward
+    takes part, are the same on every rank, whatever its local tensors require; all ranks make the same calls.
     """
     anchor = torch.zeros((), device=features[0].device, requires_grad=trainable)
     return list(_GatherRows.apply(anchor, layout, group, *features))
@@ -52,8 +44,7 @@ def gather_rows(
 class _GatherRows(torch.autograd.Function):
     """Forward: all-gather of rows, restored to original order. Backward: reduce-scatter (SUM) of rows to their owners.
 
-    Both directions are one all_to_all_single: it takes uneven shares without padding on NCCL and on gloo, for any
-    subgroup, and the sum over ranks is ours, in fp32 for half precision.
+    Each is one all_to_all_single, which takes uneven shares unpadded on NCCL and gloo; the sum over ranks is ours.
     """
 
     @staticmethod

@@ -18,11 +18,10 @@ from .plan import Run, Segment
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBatch:
-    """Images [N, C, H, W] padded at the right and bottom, with their sizes [N, 2] (height, width) in pixels.
+    """Images [N, C, H, W] padded at the right and bottom, or packed patches [1, patches, C * P * P], and sizes [N, 2].
 
-    The pixels may also be packed patches [1, sum(patches), C * P * P]. `frames` counts the images of each item; with
-    a `tubelet` above 1, an item of one image is an image and a longer one a video, whose units are tubelets. A tubelet
-    is never cut, and a video's lone last frame is repeated, so that the encoder still sees a video.
+    `frames` counts the images of each item. With a `tubelet` above 1, an item of several is a video, whose units are
+    tubelets, never cut; a lone last frame is repeated, so that the encoder still sees a video. Sizes are in pixels.
     """
 
     patch_size: int
@@ -35,8 +34,7 @@ class ImageBatch:
 
     def units(self, call: Call) -> Units:
         """One run per image or video."""
-        sizes = self._sizes(call)
-        items = self._items(call, sizes)
+        sizes, items = self._items(call)
         grids = self._grids(sizes[first] for first, _ in items)
         return Units(
             runs=tuple(Run(h * w, -(-count // self.tubelet)) for (h, w), (_, count) in zip(grids, items)),
@@ -47,10 +45,8 @@ class ImageBatch:
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
         """Cut out a share, then append a placeholder for each kind in `fill`; the metadata describe these only."""
-        pixels, sizes = call[self.pixels], self._sizes(call)
-        items = self._items(call, sizes)
-        ranges: list[tuple[int, int]] = []
-        counts: list[int] = []
+        pixels, (sizes, items) = call[self.pixels], self._items(call)
+        ranges, counts = [], []
         for run, start, count in share:
             first, total = items[run]
             begin, end = first + start * self.tubelet, first + min((start + count) * self.tubelet, total)
@@ -70,8 +66,8 @@ class ImageBatch:
         else:
             starts = [0, *accumulate(h * w for h, w in self._grids(sizes))]
             pieces = [pixels[:, starts[begin] : starts[end]] for begin, end in ranges]
-            missing = sum(patches[len(patches) - sum(blanks) :])
-            taken = torch.cat([*pieces, pixels.new_zeros(1, missing, pixels.shape[2])], dim=1)
+            missing = patches[len(patches) - sum(blanks) :]
+            taken = torch.cat([*pieces, pixels.new_zeros(1, sum(missing), pixels.shape[2])], dim=1)
         out = {**call, self.pixels: taken, self.sizes: like(call[self.sizes], local)}
         if call.get(self.frames) is not None:
             frames = counts + blanks if self.tubelet > 1 else [1] * len(local)
@@ -86,20 +82,16 @@ class ImageBatch:
     def _grids(self, sizes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(height // self.patch_size, width // self.patch_size) for height, width in sizes]
 
-    def _sizes(self, call: Call) -> list[tuple[int, int]]:
-        """Sizes as host integers; none for a batch without sizes, which then has no units."""
-        return [(int(h), int(w)) for h, w in as_list(call.get(self.sizes))]
-
-    def _items(self, call: Call, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """(first image, number of images) of every image or video."""
-        frames = call.get(self.frames)
-        if self.tubelet == 1 or frames is None or not sizes:
-            return [(image, 1) for image in range(len(sizes))]
-        counts = as_list(frames)
+    def _items(self, call: Call) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Sizes on the host, none for a batch without; (first image, number of images) of every image or video."""
+        sizes = [(int(h), int(w)) for h, w in as_list(call.get(self.sizes))]
+        if self.tubelet == 1 or call.get(self.frames) is None or not sizes:
+            return sizes, [(image, 1) for image in range(len(sizes))]
+        counts = as_list(call[self.frames])
         items = list(zip([0, *accumulate(counts)], counts))
         if sum(counts) != len(sizes) or any(len(set(sizes[first : first + n])) > 1 for first, n in items):
             raise ValueError(f"{self.frames} must cut {self.sizes} into items of one size: {counts} for {sizes}")
-        return items
+        return sizes, items
 
 
 @dataclass(frozen=True, kw_only=True)

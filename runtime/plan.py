@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import heapify, heapreplace
-from itertools import accumulate, combinations, islice
+from itertools import accumulate, combinations, islice, repeat
 from operator import mul, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
@@ -30,15 +30,10 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What each rank owns, ascending in (run, start), and what it costs by `unit_cost`."""
+    """What each rank owns, ascending in (run, start), and what it costs: patches * (patches + alpha) for each unit."""
 
     shares: tuple[tuple[Segment, ...], ...]
     loads: tuple[int, ...]
-
-
-def unit_cost(patches: int, alpha: int) -> int:
-    """Relative work of one unit: attention grows with the square of its patches, linear layers with `alpha` each."""
-    return patches * (patches + alpha)
 
 
 def cost_alpha(hidden: int, intermediate: int | None = None, *, gated: bool = False) -> int:
@@ -57,7 +52,7 @@ def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int, method: str = "bal
 def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Plan:
     if method not in ("balanced", "contiguous", "count"):
         raise ValueError(f"method must be balanced, contiguous or count, got {method!r}")
-    patches, counts = [size for size, _ in runs], [count for _, count in runs]
+    patches, counts = zip(*runs) if runs else ((), ())
     for option, value in (("ranks", ranks), ("patches", min(patches, default=1)), ("count", min(counts, default=1))):
         if value < 1:
             raise ValueError(f"{option} must be at least 1, got {value}")
@@ -65,7 +60,7 @@ def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Pl
         raise ValueError(f"alpha must be at least 0, got {alpha}")
     if not runs:
         return Plan(((),) * ranks, (0,) * ranks)
-    costs = [unit_cost(size, alpha) for size in patches]
+    costs = [size * (size + alpha) for size in patches]  # attention, and linear layers
     ahead = [0, *accumulate(counts)], [0, *accumulate(map(mul, costs, counts))]
     if method != "balanced":
         return _deal(costs, counts, *_cut(costs, *ahead, ranks, method))
@@ -74,18 +69,15 @@ def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Pl
     return _deal(costs, counts, *min(in_order, packed, key=_peak))
 
 
-_Table = dict[int, dict[int, int]]  # number of units by unit cost and rank, or by rank and unit cost
+_Found = tuple[list[dict[int, int]], list[int]]  # by rank: number of units by unit cost (0: of any), and their cost
 
 
-def _peak(found: tuple[_Table, list[int]]) -> int:
+def _peak(found: _Found) -> int:
     return max(found[1])
 
 
-def _cut(costs: list[int], units: list[int], spent: list[int], ranks: int, method: str) -> tuple[_Table, list[int]]:
-    """In order: equal numbers of units with the remainder last, or cuts where the cost reaches equal parts.
-
-    `units` and `spent` are the number and the cost of the units ahead of each run, and of all.
-    """
+def _cut(costs: list[int], units: list[int], spent: list[int], ranks: int, method: str) -> _Found:
+    """In order, by number or by cost; `units` and `spent`: their number and cost ahead of each run, and of all."""
     total, cuts, ahead = units[-1], [0], [0]
     for rank in range(1, ranks):
         if method == "count" or total < ranks:
@@ -98,33 +90,43 @@ def _cut(costs: list[int], units: list[int], spent: list[int], ranks: int, metho
         run = bisect_left(units, cut) - 1
         cuts.append(cut)
         ahead.append(spent[run] + (cut - units[run]) * costs[run])
-    numbers = [*map(sub, [*cuts[1:], total], cuts)]
-    owners = {rank: numbers[rank] for rank in reversed(range(ranks)) if numbers[rank]}
-    return dict.fromkeys(costs, owners), [*map(sub, [*ahead[1:], spent[-1]], ahead)]
+    numbers = map(sub, [*cuts[1:], total], cuts)
+    return [{0: number} for number in numbers], [*map(sub, [*ahead[1:], spent[-1]], ahead)]
 
 
-def _deal(costs: list[int], counts: list[int], table: _Table, loads: list[int]) -> Plan:
-    """Hand out the runs in order to the owners of units of their cost, last owner first, and use the table up."""
+def _deal(costs: list[int], counts: Sequence[int], held: list[dict[int, int]], loads: list[int]) -> Plan:
+    """Hand out the runs in order to the owners of units of their cost, one rank after the other."""
     shares: list[list[Segment]] = [[] for _ in loads]
     segment = partial(tuple.__new__, Segment)  # half the time of Segment()
+    costs = [0] * len(costs) if 0 in held[0] else costs
+    single = max(counts) == 1  # then every unit finds its owner without a look at numbers
+    owners: dict[int, list[Any]] = defaultdict(list)
+    for rank in reversed(range(len(held))):
+        for cost, number in held[rank].items():
+            owners[cost] += [rank] * number if single else [(rank, number)] * (number > 0)
+    if single:
+        for cost, one in zip(costs, map(segment, zip(range(len(costs)), repeat(0), counts))):
+            shares[owners[cost].pop()].append(one)
+        counts = ()
     for run, (cost, count) in enumerate(zip(costs, counts)):
-        left, owners = count, table[cost]
+        left = count
         while left:
-            rank, number = owners.popitem()
+            rank, number = owners[cost].pop()
             if number > left:
-                owners[rank] = number - left
+                owners[cost].append((rank, number - left))
                 number = left
             shares[rank].append(segment((run, count - left, number)))
             left -= number
     return Plan(tuple(map(tuple, shares)), tuple(loads))
 
 
-def _balanced(costs: list[int], counts: list[int], ranks: int, peak: int) -> tuple[_Table, list[int]] | None:
+def _balanced(costs: list[int], counts: Sequence[int], ranks: int, peak: int) -> _Found | None:
     """Near the least cost of the busiest rank; None where units in order, with that `peak`, are at the lower bound."""
-    sizes = dict.fromkeys(sorted(costs, reverse=True), 0)
-    for cost, count in zip(costs, counts):
-        sizes[cost] += count
-    largest = list(islice((cost for cost, count in sizes.items() for _ in range(count)), 4 * ranks + 1))
+    units = Counter(costs)
+    for cost, count in zip(costs, counts) if max(counts) > 1 else ():
+        units[cost] += count - 1
+    sizes = sorted(units.items(), reverse=True)
+    largest = list(islice((cost for cost, count in sizes for _ in range(count)), 4 * ranks + 1))
     # The mean, or the least k + 1 of the k * ranks + 1 largest units: some rank holds as many of these.
     least = max(sum(largest[at - at // ranks : at + 1]) for at in range(0, len(largest), ranks))
     least = max(least, -(-sum(map(mul, costs, counts)) // ranks))
@@ -140,35 +142,34 @@ def _balanced(costs: list[int], counts: list[int], ranks: int, peak: int) -> tup
     return best
 
 
-def _pack(sizes: dict[int, int], ranks: int, capacity: int) -> tuple[_Table, list[int]]:
+def _pack(sizes: list[tuple[int, int]], ranks: int, capacity: int) -> _Found:
     """Fill rank after rank up to capacity, largest units first; what is left goes to the least loaded, one by one."""
-    table: _Table = {cost: {} for cost in sizes}
+    held: list[dict[int, int]] = [{} for _ in range(ranks)]
     rest = dict(sizes)
     heap = []  # load * ranks + rank: an integer compares faster than a pair
-    for rank in range(ranks):
+    for rank, mine in enumerate(held):
         room = capacity
         for cost, count in rest.items() if capacity else ():
             if count and cost <= room:
-                table[cost][rank] = number = min(count, room // cost)
+                mine[cost] = number = min(count, room // cost)
                 rest[cost] -= number
                 room -= number * cost
         heap.append((capacity - room) * ranks + rank)
     heapify(heap)
     for cost, count in rest.items():
-        owners = table[cost]
         while count:
-            number = count // (2 * ranks) or 1  # at once; too few to pass the level that one by one would reach
             key = heap[0]
-            owners[key % ranks] = owners.get(key % ranks, 0) + number
+            mine = held[key % ranks]
+            number = count // ranks or 1  # at once: one by one, none would get more than the least loaded
+            mine[cost] = mine.get(cost, 0) + number
             heapreplace(heap, key + number * cost * ranks)
             count -= number
-    return table, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
+    return held, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
 
 
-def _improve(table: _Table, loads: list[int], goal: int) -> tuple[_Table, list[int]]:
+def _improve(held: list[dict[int, int]], loads: list[int], goal: int) -> _Found:
     """Trade between the busiest rank and one of the least loaded until the goal is met or no trade helps."""
-    held = _transposed(table) if max(loads) > goal else {}
-    for _ in range(32 if held else 0):
+    for _ in range(32):
         busy = loads.index(max(loads))
         gives, trade = _bundles(held[busy]), None
         for rank in sorted(range(len(loads)), key=loads.__getitem__)[:2] if loads[busy] > goal else ():
@@ -190,16 +191,7 @@ def _improve(table: _Table, loads: list[int], goal: int) -> tuple[_Table, list[i
                 held[target][cost] = held[target].get(cost, 0) + 1
         loads[busy] += take - give
         loads[rank] += give - take
-    return _transposed(held) if held else table, loads
-
-
-def _transposed(table: _Table) -> _Table:
-    turned: _Table = defaultdict(dict)
-    for outer, numbers in table.items():
-        for inner, number in numbers.items():
-            if number:
-                turned[inner][outer] = number
-    return turned
+    return held, loads
 
 
 def _bundles(mine: dict[int, int]) -> dict[int, tuple[int, ...]]:

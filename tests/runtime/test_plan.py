@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillgen.runtime.plan import Plan, Run, Segment, _make_plan, cost_alpha, make_plan, unit_cost
+from skillgen.runtime.plan import Plan, Run, Segment, _make_plan, cost_alpha, make_plan
+
+
+def unit_cost(patches: int, alpha: int) -> int:
+    return patches * (patches + alpha)
+
 
 METHODS = ("balanced", "contiguous", "count")
 
@@ -110,7 +115,7 @@ def test_alpha_of_a_tower(sizes: tuple[int, ...], gated: bool, alpha: int) -> No
 
 
 def test_cost_is_attention_and_linear_work() -> None:
-    assert unit_cost(256, 3840) == 256 * 256 + 256 * 3840
+    assert make_plan([Run(256)], 1, alpha=3840).loads == (256 * 256 + 256 * 3840,)
 
 
 few_sizes = st.sampled_from([1, 2, 3, 9, 36, 64, 144])
