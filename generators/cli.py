@@ -90,6 +90,13 @@ def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="our balanced runtime (the default), or megatron-core's own helpers where the family can use them; "
         "without it an earlier choice stays",
     )
+    parser.add_argument(
+        "--trainable",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="NeMo Automodel 0.5.0: let vision tower and token embeddings train under context parallelism, where "
+        "that release embeds without gradient; without it an earlier choice stays",
+    )
     parser.add_argument("--no-lint", action="store_true", help="do not ask the target's own ruff configuration")
     return parser
 

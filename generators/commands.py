@@ -177,8 +177,18 @@ def _plan(args: argparse.Namespace) -> tuple[Target, Planned]:
 
     with progress("planning", quiet=args.json):
         target = _discover(args)
-        options = {"splitter": args.splitter}
+        options = {"splitter": args.splitter, "trainable": args.trainable}
+        _offered(args.technique, options)
         return target, engine.plan_changes(target, args.technique, args.family or [], options, lint=not args.no_lint)
+
+
+def _offered(technique: str, options: dict[str, Any]) -> None:
+    """Refuse an option that the technique does not have, instead of leaving it without effect."""
+    from skillgen import registry
+
+    for name, value in options.items():
+        if value is not None and name not in registry.load(technique).OPTIONS:
+            raise SkillgenError("no-such-option", f"{technique} has no option --{name}", exit_code=USAGE)
 
 
 def _rows(planned: Planned, *, applied: bool = False) -> list[dict[str, Any]]:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 DISTRIBUTED = "nemo_automodel.components.distributed"
 GLUE = f"{DISTRIBUTED}.vision_frame_sharding"
 CP_UTILS = "components/distributed/cp_utils.py"
-TRAINS = "_shard_head_tail"
+TRAINS = "shard_embeddings"
+DISTILL = "KnowledgeDistillationRecipeForVLM._forward_backward_step"
 RECIPES = (
     ("finetune.py", "FinetuneRecipeForVLM._forward_backward_step", "train"),
     ("finetune.py", "FinetuneRecipeForVLM._run_validation_epoch", "evaluate"),
-    ("kd.py", "KnowledgeDistillationRecipeForVLM._forward_backward_step", "train"),
 )
 
 
@@ -39,15 +39,22 @@ def shared_edits(site: FrameSite, *, trainable: bool) -> list[Edit]:
     from skillgen.render import sections
 
     code = sections("vision_frame_sharding/before_forward.py.j2", trainable=trainable)
-    package = site.package
-    edits = [*_configuration(package, code), *_recipes(f"{package}/recipes/vlm", code)]
-    if trainable:
-        path, function = f"{package}/{CP_UTILS}", "make_cp_batch_and_ctx"
-        edits += [
-            AddDefinition(path=path, before=function, code=code["shard"]),
-            InsertBefore(path=path, function=function, anchor="call:create_context_parallel_ctx", code=code["cut"]),
-        ]
-    return edits
+    package, recipes = site.package, f"{site.package}/recipes/vlm"
+    edits = [*_configuration(package, code), *_recipes(recipes, code)]
+    kd = f"{recipes}/kd.py"
+    if not trainable:
+        return [*edits, ReplaceStatement(path=kd, function=DISTILL, anchor=code["embed"], code=code["train"])]
+    path, function = f"{package}/{CP_UTILS}", "make_cp_batch_and_ctx"
+    cut = code["cut"].rstrip() + "\n\n"  # a blank line below
+    return [
+        *edits,
+        AddImport(path=kd, module=f"{DISTRIBUTED}.cp_utils", names=(TRAINS,)),
+        InsertBefore(path=kd, function=DISTILL, anchor="_model = self.model_parts[0]", code=code["apart"]),
+        ReplaceStatement(path=kd, function=DISTILL, anchor=code["embed"], code=code["distill"]),
+        ReplaceStatement(path=kd, function=DISTILL, anchor=code["teacher"], code=code["own"]),
+        AddDefinition(path=path, before=function, code=code["shard"]),
+        InsertBefore(path=path, function=function, anchor="call:create_context_parallel_ctx", code=cut),
+    ]
 
 
 def _configuration(package: str, code: dict[str, str]) -> list[Edit]:

@@ -19,6 +19,7 @@ class Technique(Protocol):
 
     NAME: str
     SUMMARY: str
+    OPTIONS: Mapping[str, tuple[object, ...]]  # options of `plan` and `apply`, and the values that they take
 
     def rows(self, target: Target) -> list[Row]:
         """The verdict on every site of `target`."""
