@@ -69,6 +69,15 @@ def test_what_is_vendored_is_small(without: str) -> None:
     assert sum(map(written, resources.runtime_sources(without=(without,)).values())) <= 600
 
 
+@pytest.mark.parametrize("without", VENDORED.values(), ids=VENDORED)
+def test_what_is_vendored_imports_nothing_that_is_left_out(without: str) -> None:
+    sources = resources.runtime_sources(without=(without,))
+    trees = [ast.parse(source) for source in sources.values()]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert len(nodes) > 10 and {f"{node.module}.py" for node in nodes} <= sources.keys() - {f"{without}.py"}
+    assert len(sources) == len(python_files("runtime")) - 1
+
+
 def test_runtime_imports_torch_alone() -> None:
     foreign = {name for path in python_files("runtime") for name, _ in imports(path)}
     assert foreign - set(sys.stdlib_module_names) == {"torch"}
