@@ -16,6 +16,7 @@ from .recipe import Embedded, differing, embed, make
 from .recipe_models import MODELS, RecipeModel
 from .towers import Tower
 
+LEAST = 150  # patch rows, more than a rank has of any batch here
 SWITCHED_ON: dict[str, Any] = {"enabled": True}
 ROLES = (("fine-tuning", False), ("fine-tuning", True), ("distillation", False), ("distillation", True))
 
@@ -34,6 +35,7 @@ def cases(context: Context, family: Tower) -> Iterator[Case]:
             yield Case("recipe", name, partial(both, context, source, cp, items, kind=kind, validate=validate))
         yield Case("recipe", f"CP {cp}, the tower raises on one rank", partial(raises, context, source, cp, items))
         yield Case("recipe", f"CP {cp}, below both thresholds", partial(small, context, source, cp, items))
+        yield Case("recipe", f"CP {cp}, a least of work", partial(least, context, source, cp, items))
         yield Case("recipe", f"CP {cp}, enabled: false", partial(off, context, source, cp, items))
     cp = context.cp_sizes()[0]
     yield Case("recipe", f"CP {cp} x TP 2, frozen", partial(over_tp, context, source, cp, items))
@@ -141,6 +143,16 @@ def small(context: Context, source: RecipeModel, cp: int, items: Sequence[Item])
         checks |= {f"{what}, {name}": check for what, check in same(source, got, want).items()}
         checks[f"ranks that decided otherwise, {name}"] = (float((got.patches == want.patches) != expected), 0)
     return Result(checks)
+
+
+def least(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
+    """A rank that owns units encodes as many patch rows as the policy asks for, and what it adds leaves no trace."""
+    batch = source.batch(items, SEED)
+    want = embed(context, source, make(context, source.model(SEED), cp=cp), batch)
+    got = embed(
+        context, source, make(context, source.model(SEED), cp=cp, enabled=True, min_local_patch_rows=LEAST), batch
+    )
+    return Result({**same(source, got, want), "patch rows that are missing": (max(LEAST - got.patches, 0), 0)})
 
 
 def off(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:

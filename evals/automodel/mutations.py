@@ -2,23 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
+
+import torch.distributed as dist
 
 from .. import mutations
 from ..context import Context
+from ..harness import Skip
+from .harness import AutomodelHarness
 
-FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    "frame-order": mutations.FAULTS["order"],
-    "sum-dropped": mutations.FAULTS["no-reduce"],
+Fault = Callable[[Any], Any]
+_half_a_frame = mutations.FAULTS["cut-tubelet"][1]
+
+
+def _as_frames(units: Callable[..., Any]) -> Fault:
+    """An item whose frames see each other is dealt out by frame."""
+    return lambda form, call: units(replace(form, split_frames=True), call)
+
+
+def _cut(take: Callable[..., Any]) -> Fault:
+    """Such an item is cut between frames, any other within one."""
+    return lambda form, *args: (
+        _half_a_frame(take)(form, *args) if form.split_frames else take(replace(form, split_frames=True), *args)
+    )
+
+
+def _own_threshold(is_few: Callable[..., bool]) -> Fault:
+    """A rank of a higher number takes more batches for small ones."""
+    return lambda units, *least: is_few(units, *(number * (1 + dist.get_rank()) for number in least))
+
+
+RUNTIME: dict[str, list[tuple[tuple[str, ...], Fault]]] = {
+    "frame-order": [mutations.FAULTS["order"]],
+    "cut-entry": [(("GridRows.units",), _as_frames), (("GridRows.take",), _cut)],
+    "sum-dropped": [mutations.FAULTS["no-reduce"]],
+    "threshold-per-rank": [(("is_few",), _own_threshold)],
+    **{name: [mutations.FAULTS[name]] for name in ("swap", "swap-gradient", "placeholder-leak", "no-agree", "digest")},
+}
+
+
+def _left_published(publish: Callable[..., Any]) -> Fault:
+    """What was published before comes back only where nothing was raised."""
+
+    kept: list[Any] = []  # a generator that nobody holds is closed, and so would restore
+
+    @contextmanager
+    def leaking(*args: Any) -> Iterator[None]:
+        manager = publish(*args)
+        kept.append(manager)
+        manager.__enter__()
+        yield
+        manager.__exit__(None, None, None)
+
+    return leaking
+
+
+def _group_not_restored(harness: AutomodelHarness) -> None:
+    glue = harness.glue()
+    glue.publish = _left_published(glue.publish)
+
+
+def _distillation_forgotten(harness: AutomodelHarness) -> None:
+    """The distillation recipe publishes nothing, as upstream's does not."""
+    harness.load("recipes.vlm.kd").vision_frame_sharding = types.SimpleNamespace(publish=lambda *_: nullcontext())
+
+
+def _embeddings_detached(harness: AutomodelHarness) -> None:
+    """The sequence is sharded without autograd."""
+    module = harness.load("components.distributed.cp_utils")
+    shard = module._shard_head_tail
+    module._shard_head_tail = lambda tensor, mesh: shard(tensor, mesh).detach()
+
+
+BEFORE_FORWARD: dict[str, Callable[[AutomodelHarness], None]] = {
+    "group-not-restored": _group_not_restored,
+    "distillation-forgotten": _distillation_forgotten,
+    "embeddings-detached": _embeddings_detached,
 }
 
 
 def names() -> list[str]:
     """Every mutation, by the name that `--mutate` takes."""
-    return [*FAULTS]
+    return [*RUNTIME, *BEFORE_FORWARD]
 
 
 def apply(name: str, context: Context) -> None:
     """Break the patched code in this process."""
-    mutations.put(context.harness.runtime(), *FAULTS[name])
+    if name in RUNTIME:
+        for attributes, fault in RUNTIME[name]:
+            mutations.put(context.harness.runtime(), attributes, fault)
+        return
+    if context.harness.in_forward:
+        raise Skip(f"{name} is about recipes that embed before forward")
+    BEFORE_FORWARD[name](context.harness)
