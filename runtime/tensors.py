@@ -26,8 +26,9 @@ class TensorBatch:
     def units(self, call: Call) -> Units:
         """One run of all groups."""
         count = -(-len(call[self.pixels]) // self.group)
-        runs = (Run(self.patches * self.group, count),) if count else ()
-        return Units(runs, (self.tokens,) * len(runs), ("image",) * len(runs), (self.patches, self.tokens))
+        patches = self.patches * self.group
+        runs = (Run(patches, count),) if count else ()
+        return Units(runs, (self.tokens,) * len(runs), ("image",) * len(runs), (patches, self.tokens))
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
         """Cut out a share, with its last group filled up, then append a group of zeros for each of `fill`."""

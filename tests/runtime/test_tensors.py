@@ -77,6 +77,13 @@ def test_groups_of_all_shares_are_the_batch() -> None:
         assert sorted(made) == [padded_frames[at : at + group] for at in range(0, len(padded_frames), group)]
 
 
+def test_a_placeholder_has_the_patches_and_rows_of_a_unit() -> None:
+    form = TensorBatch(tokens=4, group=3, patches=16)
+    units = form.units({"pixel_values": torch.empty(5, 3, 8, 8)})
+    assert (units.runs, units.rows, units.blank) == (((48, 2),), (4,), (48, 4))
+    assert api.placeholders(units, [Segment(0, 0, 1)], 97) == ["image"] * 2
+
+
 def test_rows_of_padded_images_are_counted_from_their_positions() -> None:
     batch = padded_batch((3, 6), (6, 6), (3, 3), length=72)
     units = PaddedToy.form.units(batch)
