@@ -11,7 +11,8 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
     from .harness import Harness
     from .hcp.families import Part
 
-KINDS = ("groups", "wiring", "checks", "numerics", "probe", "cost")
+KINDS = ("groups", "wiring", "checks", "recipe", "numerics", "probe", "cost")
+PROBE = {"megatron-bridge": "groups", "megatron-core": "attention"}  # whose probe needs no patch
 CONTROLS: tuple[str, ...] = ()
 FAMILIES = "skillgen.evals.hcp.families"
 NEEDED = {"torch": "torch", "einops": "einops", "packaging": "packaging", "megatron.core": ""}  # "": from --mcore
@@ -39,7 +40,7 @@ def require(context: Context, part: Part) -> None:
     from .harness import Skip
     from .hcp import tables
 
-    if part.kinds != ("checks",) and not [*tables.shapes(context.world)]:
+    if "groups" in part.kinds and not [*tables.shapes(context.world)]:
         raise Skip(f"{context.world} ranks hold no CP of 2 x 2: use --nproc 4 or 8")
 
 
@@ -51,6 +52,7 @@ def cases(context: Context, part: Part, kinds: tuple[str, ...]) -> Iterator[Case
         "groups": cases_groups.cases,
         "wiring": cases_wiring.cases,
         "checks": cases_checks.cases,
+        "recipe": cases_checks.recipes,
         "numerics": cases_numerics.cases,
         "probe": cases_probe.cases,
         "cost": cases_probe.costs,
@@ -58,3 +60,14 @@ def cases(context: Context, part: Part, kinds: tuple[str, ...]) -> Iterator[Case
     for kind in kinds:
         if kind in part.kinds:
             yield from suites[kind](context, part)
+
+
+def probed(rows: list[dict[str, Any]]) -> list[str]:
+    """What the probe said of each path, a line each."""
+    lines = []
+    for row in rows:
+        if row["kind"] == "probe" and "control" not in row["name"]:
+            numbers = {name: values[0] for name, values in row.get("numbers", {}).items()}
+            said = f"CP is {numbers['CP']}, computed by {numbers['computed by']}" if numbers else row["reason"]
+            lines.append(f"{row['name']}: {said}")
+    return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 import warnings
@@ -53,6 +54,28 @@ def cases(context: Context, part: Part) -> Iterator[Case]:
     yield Case("checks", "sound configurations pass", partial(_sound, context))
     for name, (changes, named) in BAD.items():
         yield Case("checks", f"refused: {name}", partial(_refused, context, changes, named))
+
+
+def recipes(context: Context, part: Part) -> Iterator[Case]:
+    """Each recipe that asks for a2a+p2p: its settings pass the checks, and its levels are two."""
+    source = context.harness.source
+    assert source is not None
+    for path in sorted((source / "megatron" / "bridge" / "recipes").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if HIERARCHICAL in text else ():
+            if isinstance(node, ast.FunctionDef) and HIERARCHICAL in (ast.get_source_segment(text, node) or ""):
+                yield Case("recipe", node.name, partial(_recipe, context, settings(node)))
+
+
+def settings(function: ast.FunctionDef) -> dict[str, dict[str, Any]]:
+    """What a recipe sets to a literal, by section and option: `cfg.model.x = 1`."""
+    found: dict[str, dict[str, Any]] = {}
+    for node in function.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Attribute):
+            with contextlib.suppress(ValueError):
+                found.setdefault(target.value.attr, {})[target.attr] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+    return found
 
 
 def container(context: Context) -> Any:
@@ -121,3 +144,16 @@ def _refused(context: Context, changes: dict[str, Any], named: str) -> Result:
     wrong = {"it passed": not said, f"the message does not name {named}": named not in said}
     checks = {name: (float(value), 0.0) for name, value in wrong.items()}
     return Result(checks=checks, numbers={"message": said[:200]})
+
+
+def _recipe(context: Context, found: dict[str, dict[str, Any]]) -> Result:
+    """On top of the defaults of the eval's tiny model; the recipe's base is not built."""
+    model = found.get("model", {})
+    asked = {TYPE: None, SIZES: None, "context_parallel_size": 1} | model
+    said, warned = judge(context, {**asked, "decentralized": found.get("dist", {}).get("use_decentralized_pg", False)})
+    wrong = {
+        f"the checks say: {said[:120]}": bool(said),
+        f"the checks warn: {' '.join(warned)[:120]}": bool(warned),
+        "it does not ask for a2a+p2p on two levels": HIERARCHICAL not in asked[TYPE] or len(asked[SIZES] or ()) != 2,
+    }
+    return Result(checks={what: (float(value), 0.0) for what, value in wrong.items()}, numbers={"sets": found})

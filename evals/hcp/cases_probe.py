@@ -21,9 +21,9 @@ from .paths import Paths, paths_of
 from .stand_in import DotProductAttention
 from .tables import Shape
 
-CHUNK = 2
 BATCH, HEADS, KV_HEADS, DIM = 1, 8, 4, 16
 EXACT, HALF = 1e-12, 1e-2  # of the sequence length: fp64, and bf16 on Transformer Engine
+CHUNK, TILE = 2, 64  # positions of a chunk: for the reference, and for kernels that want whole tiles
 VIEWS = ("on", "inner only", "outer only", "off")
 DISORDER = "in disorder"
 
@@ -73,14 +73,13 @@ def probe(context: Context, paths: Paths, shape: Shape, layer: Any) -> tuple[lis
     """Output of q = k = 0, v = (position, its square / length), and its distance from half the position."""
     from megatron.core.transformer.enums import AttnMaskType
 
-    own = tables.positions(_peers(context, shape).index(context.rank), shape.cp, CHUNK)
-    exact = issubclass(paths.attention(), DotProductAttention)
-    options: dict[str, Any] = {"dtype": torch.float64 if exact else torch.bfloat16, "device": context.device}
+    own = tables.positions(_peers(context, shape).index(context.rank), shape.cp, _chunk(paths))
+    options: dict[str, Any] = {"dtype": _dtype(paths), "device": context.device}
     query = torch.zeros(len(own), BATCH, HEADS // shape.tp, DIM, **options)
     value = torch.zeros(len(own), BATCH, KV_HEADS // shape.tp, DIM, **options)
     key = value.clone()
-    where = torch.tensor(own, **options)[:, None, None]
-    value[..., 0], value[..., 1] = where, where.square() / (2 * shape.cp * CHUNK)
+    where = torch.tensor(own, dtype=torch.float64, device=context.device)[:, None, None]
+    value[..., 0], value[..., 1] = where, where.square() / _length(paths, shape)
     with torch.no_grad():
         out: Tensor = layer(query, key, value, None, AttnMaskType.causal)
     first, second = out.flatten(1)[:, :2].double().unbind(1)
@@ -90,11 +89,9 @@ def probe(context: Context, paths: Paths, shape: Shape, layer: Any) -> tuple[lis
 
 def _layer(context: Context, paths: Paths, shape: Shape, name: str) -> Any:
     """A layer's attention as the target's model has it, with its groups."""
-    exact = issubclass(paths.attention(), DotProductAttention)
-    dtype = torch.float64 if exact else torch.bfloat16
     made = paths.make(name, shape)
     explicit = paths.is_bridge or name != "MPU"
-    options: dict[str, Any] = {"hidden_size": HEADS * DIM, "params_dtype": dtype, "bf16": not exact}
+    options: dict[str, Any] = {"hidden_size": HEADS * DIM, "params_dtype": _dtype(paths), "bf16": not _exact(paths)}
     model = gpt.build(paths, shape, made, collection=explicit, **options).to(context.device)
     return gpt.attentions(model)[0]
 
@@ -105,7 +102,7 @@ def _reach(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
         found, gap = probe(context, paths, shape, layer)
         tolerance = _tolerance(paths, shape)
         said = agreed(context, verdict(found, context.rank, _peers(context, shape), shape.inner, tolerance))
-        computed = "our reference, in the place of Transformer Engine" if tolerance < 1e-9 else "Transformer Engine"
+        computed = "our reference, in the place of Transformer Engine" if _exact(paths) else "Transformer Engine"
         return Result(
             checks={f"CP is {said}; distance from half the position": (gap, tolerance)},
             numbers={"CP": said, "computed by": computed},
@@ -116,7 +113,7 @@ def _reach(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
 
 def _told(context: Context, paths: Paths, shape: Shape, view: str) -> Result:
     """A layer with a level taken away: the probe names what is left."""
-    if not issubclass(paths.attention(), DotProductAttention):
+    if not _exact(paths):
         raise Skip("levels are taken away on the stand-in only")
     try:
         layer = _layer(context, paths, shape, "MPU")
@@ -137,7 +134,7 @@ def _told(context: Context, paths: Paths, shape: Shape, view: str) -> Result:
 
 def _cost(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
     """Against the formulas; the score entries of all ranks make up the causal matrix exactly once."""
-    if not issubclass(paths.attention(), DotProductAttention):
+    if not _exact(paths):
         raise Skip("counted on the reference only")
     try:
         layer = _layer(context, paths, shape, name)
@@ -148,7 +145,7 @@ def _cost(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
         off: Traffic = layer.groups.traffic
     finally:
         paths.destroy()
-    seq, heads = 2 * shape.cp * CHUNK, HEADS // shape.tp
+    seq, heads = _length(paths, shape), HEADS // shape.tp
     wanted = tables.cost(shape, seq, BATCH, heads, KV_HEADS // shape.tp, DIM, 8)
     entries = tables.causal_entries(seq, heads)
     checks = {
@@ -179,6 +176,22 @@ def _peers(context: Context, shape: Shape) -> list[int]:
     return next(ranks for ranks in tables.cp_ranks(shape) if context.rank in ranks)
 
 
+def _exact(paths: Paths) -> bool:
+    """Whether our reference computes, in fp64; Transformer Engine wants half precision."""
+    return issubclass(paths.attention(), DotProductAttention)
+
+
+def _dtype(paths: Paths) -> torch.dtype:
+    return torch.float64 if _exact(paths) else torch.bfloat16
+
+
+def _chunk(paths: Paths) -> int:
+    return CHUNK if _exact(paths) else TILE
+
+
+def _length(paths: Paths, shape: Shape) -> int:
+    return 2 * shape.cp * _chunk(paths)
+
+
 def _tolerance(paths: Paths, shape: Shape) -> float:
-    exact = issubclass(paths.attention(), DotProductAttention)
-    return (EXACT if exact else HALF) * 2 * shape.cp * CHUNK
+    return (EXACT if _exact(paths) else HALF) * _length(paths, shape)

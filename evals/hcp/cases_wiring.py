@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from skillgen.evals.context import Case, Context, Result
+from skillgen.evals.harness import Skip
 
 from . import gpt, tables
 from .families import Part
@@ -27,6 +28,8 @@ def cases(context: Context, part: Part) -> Iterator[Case]:
     for name in paths.names:
         for what, run in (("after re-initialisation", _again), ("every other layer", _mixed), ("off", _off)):
             yield Case("wiring", f"{first}, {name}, {what}", partial(run, context, paths, first, name))
+    if paths.rebinding() is not None:
+        yield Case("wiring", f"{first}, rebound to a second collection", partial(_rebound, context, paths, first))
 
 
 def ways(paths: Paths) -> list[tuple[str, bool]]:
@@ -68,8 +71,10 @@ def _has(paths: Paths, layer: Any, wanted: tuple[list[int], list[int], list[int]
 
 def _again(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
     """The second model of a process gets the second groups: the ranks are the same, the groups are not."""
-    paths.make(name, shape)
-    paths.destroy()
+    try:
+        paths.make(name, shape)
+    finally:
+        paths.destroy()
     return _handed(context, paths, shape, name, name != "MPU")
 
 
@@ -78,7 +83,10 @@ def _mixed(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
     try:
         made = paths.make(name, shape)
         types = ["p2p", TYPE] * shape.pp
-        model = gpt.build(paths, shape, made, collection=name != "MPU", cp_comm_type=types)
+        try:
+            model = gpt.build(paths, shape, made, collection=name != "MPU", cp_comm_type=types)
+        except IndexError as error:
+            raise Skip(f"this megatron-core cannot read a cp_comm_type per layer: {error}") from error
         wanted = tables.expected(shape, context.rank)
         assert wanted is not None
         flat, deep = gpt.attentions(model)
@@ -107,3 +115,30 @@ def _off(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
 
 def _is_flat(layer: Any, ranks: list[int]) -> bool:
     return isinstance(layer.cp_group, dist.ProcessGroup) and dist.get_process_group_ranks(layer.cp_group) == ranks
+
+
+def _rebound(context: Context, paths: Paths, shape: Shape) -> Result:
+    """Bridge moves a built model to other groups for evaluation: layers get both of those, or it refuses."""
+    try:
+        model = gpt.build(paths, shape, paths.make("decentralized", shape))
+        second = paths.make_offset(shape)
+        with paths.seen_attention():
+            paths.rebinding().install_pg_collection(model, second.collection)
+            wrong = _wrong(paths, model, context.rank, shape)
+            old = sum(
+                layer.cp_group[0] is not second.collection.hcp[0] for layer in gpt.attentions(model) if not wrong
+            )
+            second.collection.hcp = None
+            try:
+                paths.rebinding().install_pg_collection(model, second.collection)
+                refused = False
+            except ValueError:
+                refused = True
+        found = {
+            "layers without the two groups": wrong,
+            "layers with the first groups": old,
+            "an empty collection was installed": not refused,
+        }
+        return Result(checks={what: (float(value), 0.0) for what, value in found.items()})
+    finally:
+        paths.destroy()

@@ -10,7 +10,7 @@ KINDS = {
     "groups": ("groups", "wiring", "numerics", "probe", "cost"),
     "attention": ("groups", "wiring", "numerics", "probe", "cost"),
     "checks": ("checks",),
-    "recipe": ("checks",),
+    "recipe": ("recipe",),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ class Paths:
         found = self.state().get_hierarchical_context_parallel_groups(check_initialized=False)
         groups = found if name == "MPU" else collection.hcp
         cp = self.state().get_context_parallel_group(check_initialized=False) if name == "MPU" else collection.cp
-        return Made(collection, ranks_of(cp), [dist.get_process_group_ranks(g) for g in groups] if groups else None)
+        return Made(collection, ranks_of(cp), [ranks_of(group) or [] for group in groups] if groups else None)
 
     def make_offset(self, shape: Shape) -> Made:
         """The decentralized groups of a grid that starts behind other ranks."""
@@ -84,8 +85,7 @@ class Paths:
                 config_of(shape), 1, world_size=shape.world, rank_offset=shape.offset
             )
         made = self.after("decentralized", made)
-        hcp = [dist.get_process_group_ranks(g) for g in made.hcp] if made.hcp else None
-        return Made(made, ranks_of(made.cp), hcp)
+        return Made(made, ranks_of(made.cp), [ranks_of(group) or [] for group in made.hcp] if made.hcp else None)
 
     def destroy(self) -> None:
         """As the target ends a run, and may start another in the same process."""
@@ -122,6 +122,26 @@ class Paths:
             else:
                 self._attention = recorded_extension(self.harness).TEDotProductAttention
         return self._attention
+
+    def rebinding(self) -> Any:
+        """Bridge's module that moves a model to other groups, where there is one."""
+        name = "training.eval_context_parallel_rebinding"
+        source = self.harness.source
+        if not self.is_bridge or source is None:
+            return None
+        there = (source / "megatron" / "bridge" / f"{name.replace('.', '/')}.py").is_file()
+        return bridge_module(self.harness, name) if there else None
+
+    @contextmanager
+    def seen_attention(self) -> Iterator[None]:
+        """Who asks megatron-core for the class of the layers' attention hears of the one that they are built with."""
+        module = importlib.import_module("megatron.core.extensions.transformer_engine")
+        before = module.TEDotProductAttention
+        module.TEDotProductAttention = self.attention()  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            module.TEDotProductAttention = before  # type: ignore[attr-defined]
 
     def replace_attention(self, kind: type) -> None:
         """Models are built with another class from now on."""
@@ -225,8 +245,9 @@ def config_of(shape: Shape, *, on: bool = True, **changes: Any) -> Any:
 
 
 def ranks_of(group: Any) -> list[int] | None:
-    """The members of a group that this rank belongs to."""
-    return dist.get_process_group_ranks(group) if isinstance(group, dist.ProcessGroup) else None
+    """The members of a group that this rank belongs to; None outside of it, and of one that was destroyed."""
+    known = isinstance(group, dist.ProcessGroup) and group in distributed_c10d._world.pg_group_ranks
+    return dist.get_process_group_ranks(group) if known else None
 
 
 def _has_engine() -> bool:
