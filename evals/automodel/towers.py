@@ -56,7 +56,7 @@ class Tower(ABC):
     levels: ClassVar[int] = 0  # deepstack levels beside the main features
     video: ClassVar[bool] = True
     exact: ClassVar[float] = 0.0  # how far sharded features may be from unsharded ones, in fp64
-    half: ClassVar[bool] = False  # the target's method turns features into bf16, whatever the tower computes in
+    rounding: ClassVar[float] = 1e-12  # how far gradients may be, relative to the largest value
     wired: ClassVar[bool] = False  # upstream has a sharding of its own, since 0.6.0
     variants: ClassVar[tuple[str, ...]] = ("",)
 

@@ -12,6 +12,7 @@ from ..towers import HIDDEN, IMAGE_ID, VIDEO_ID, GridTower, bare
 
 class MuseGlimmer(GridTower):
     name = "muse_glimmer"
+    rounding = 1e-6  # its norm computes in fp32
 
     def build(self, *, large: bool = False) -> nn.Module:
         from nemo_automodel.components.models.muse_glimmer.config import MuseGlimmerConfig

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...families.base import Item, pixels
-from ..towers import HIDDEN, Tower, TowerBatch, Unit, bare, config
+from ..towers import HIDDEN, IMAGE_ID, Tower, TowerBatch, Unit, Words, bare, config
 
 PATCH, TILE, TOGETHER = 4, 16, 2
 GRID = (TILE // PATCH) ** 2
@@ -34,18 +34,25 @@ class Radio(nn.Module):
     def forward(self, x: Tensor) -> Any:
         """[count, channels, H, W] to features [count, patches, width]."""
         cut = x.unfold(2, PATCH, PATCH).unfold(3, PATCH, PATCH).permute(0, 2, 3, 1, 4, 5)
-        hidden = self.embedder(cut.flatten(3).flatten(1, 2))
+        hidden = (self.video_embedder if x.shape[1] > 3 else self.embedder)(cut.flatten(3).flatten(1, 2))
         for mix, mlp in zip(self.mixes, self.mlps, strict=True):
             hidden = hidden + nn.functional.scaled_dot_product_attention(*mix(hidden).chunk(3, dim=-1))
             hidden = hidden + mlp(hidden)
         return config(features=hidden)
 
 
+class Spliced(Words):
+    """Stand-in for the language model: what it gets are the features, spliced into zeros."""
+
+    def forward(self, inputs_embeds: Tensor, **_: Any) -> Tensor:
+        return inputs_embeds
+
+
 class NemotronOmni(Tower):
     """An image is a row of tiles, `rows * cols` of them; a video of n temporal patches has 2n - 1 frames."""
 
     name = "nemotron_omni"
-    half = True
+    rounding = 0.03  # features are bf16, so that gradients are sums of bf16 terms in another order
 
     def __init__(self, harness: Any, variant: str = "") -> None:
         super().__init__(harness, variant)
@@ -56,6 +63,11 @@ class NemotronOmni(Tower):
         return bare(  # type: ignore[no-any-return]
             self.code.NemotronOmniForConditionalGeneration,
             config=config(vit_hidden_size=width, force_image_size=TILE),
+            language_model=Spliced().bfloat16(),
+            img_context_token_id=IMAGE_ID,
+            sound_encoder=None,
+            sound_context_token_id=None,
+            cp_mesh=None,
             vision_model=Radio(width, depth),
             vision_projector=self.code.VisionProjector(width, 48, HIDDEN).bfloat16(),
             patch_size=PATCH,
@@ -80,9 +92,20 @@ class NemotronOmni(Tower):
         return batch
 
     def features(self, model: Any, inputs: dict[str, Any]) -> list[Tensor]:
-        found = [model.extract_feature(inputs["tiles"])] if inputs["tiles"] is not None else []
-        found += [model.extract_video_feature(inputs[name]) for name in inputs["videos"]]
-        return [torch.cat([rows.flatten(0, 1) for rows in found])] if found else []
+        """The model takes images or one video at a time."""
+        tiles = inputs["tiles"]
+        media = [{"pixel_values": tiles, "image_flags": torch.ones(len(tiles), 1)}] if tiles is not None else []
+        media += [{"pixel_values_videos": inputs[name]} for name in inputs["videos"]]
+        found = []
+        for call in media:
+            values = next(iter(call.values()))
+            units = -(-len(values) // (1 if "pixel_values" in call else TOGETHER))
+            ids = torch.full((1, units * GRID // 4), IMAGE_ID, device=values.device)
+            if hasattr(model, "prepare_inputs_embeds_for_cp"):  # 0.5.0
+                found.append(model.prepare_model_inputs_for_cp(ids, **call)["inputs_embeds"][0])
+            else:
+                found.append(model.forward(input_ids=ids, **call)[0])
+        return [torch.cat(found)] if found else []
 
     def tower(self, model: Any) -> nn.Module:
         return model.vision_model  # type: ignore[no-any-return]
