@@ -106,7 +106,12 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=["gloo", "nccl"], default="gloo", help="default gloo, on CPUs")
     parser.add_argument("--report", metavar="DIR", help="where the JSON, Markdown and HTML reports go")
     parser.add_argument(
-        "--kind", action="append", metavar="KIND", help="parity, agreement, cost, training (repeatable)"
+        "--kind", action="append", metavar="KIND", help="a kind of case, e.g. parity (repeatable; default: all)"
+    )
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="only ask whether context parallelism is on, patched or not (hierarchical-cp)",
     )
     parser.add_argument("--mutate", metavar="NAME", help="break the runtime on purpose: the eval must fail")
     parser.add_argument("--baseline", metavar="METHOD", help="a second splitting method to compare the cost with")

@@ -21,8 +21,13 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
     from skillgen import registry
     from skillgen.evals.launch import run_suite, suite_of
 
-    rows = registry.load(args.technique).rows(target)
-    families = _families(rows, args.family or [], args.technique, args.target, suite_of(args.technique).CONTROLS)
+    suite = suite_of(args.technique)
+    kinds = ["probe"] if args.probe else args.kind
+    if args.probe:
+        families = [_probed(suite, args.technique, target.product)]
+    else:
+        rows = registry.load(args.technique).rows(target)
+        families = _families(rows, args.family or [], args.technique, args.target, suite.CONTROLS)
     done = 0
     with progress("starting the ranks", quiet=args.json) as advance:
 
@@ -40,14 +45,15 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
             report=args.report,
             mutate=args.mutate,
             baseline=args.baseline,
-            kinds=args.kind,
-            mcore=args.mcore,
+            kinds=kinds,
+            mcore=args.mcore or (target.root if target.product == "megatron-core" else None),
             python=args.python,
             timeout=args.timeout,
             nnodes=args.nnodes,
             rdzv_endpoint=args.rdzv_endpoint,
             progress=tell,
         )
+    record["gains"] += suite.probed(record["rows"]) if args.probe else []
     message = "\n".join([record["verdict"], *record["gains"], *([f"report: {args.report}"] if args.report else [])])
     if record["ok"]:
         return Result(record["rows"], COLUMNS, message)
@@ -60,6 +66,15 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
         exit_code=EVAL_FAILED,
     )
     return Result(record["rows"], COLUMNS, exit_code=EVAL_FAILED, error=error)
+
+
+def _probed(suite: Any, technique: str, product: str) -> str:
+    """The part that holds the probe; it runs on an unpatched target as well."""
+    family: str | None = getattr(suite, "PROBE", {}).get(product)
+    if family is None:
+        message = f"{technique} has no probe for {product}"
+        raise SkillgenError("no-probe", message, hint="skillgen eval hierarchical-cp TARGET --probe", exit_code=USAGE)
+    return family
 
 
 def _families(
