@@ -40,7 +40,10 @@ def runtime_sources(without: Iterable[str] = ()) -> dict[str, str]:
     sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
     for module in without:
         del sources[f"{module}.py"]
-        sources["__init__.py"] = re.sub(rf"^from \.{module} import .*\n", "", sources["__init__.py"], flags=re.MULTILINE)
+        line, names = re.findall(rf"^(from \.{module} import (.*)\n)", sources["__init__.py"], flags=re.MULTILINE)[0]
+        exported = "__all__ += [" + ", ".join(f'"{name}"' for name in names.split(", ")) + "]\n"
+        for gone in (line, exported):
+            sources["__init__.py"] = sources["__init__.py"].replace(gone, "")
     return sources
 
 

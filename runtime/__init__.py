@@ -9,3 +9,7 @@ from .tensors import PaddedPatches, TensorBatch
 
 
 __version__ = "0.1.0"
+
+__all__ = ["GridRows", "VisionShardingError", "cost_alpha", "is_enabled", "make_plan", "shard_over_cp"]
+__all__ += ["ImageBatch", "PackedPatches"]
+__all__ += ["PaddedPatches", "TensorBatch"]

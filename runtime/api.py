@@ -101,7 +101,7 @@ def shard_over_cp(
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
             digest = plan_digest(units, layout, trainable, levels)
-            summary = "{} units, {} rows, features {}".format(*units.totals, levels)
+            summary = "{} units, {} rows, features {}".format(*units.totals(), levels)
             agree(digest, failure, summary, group, pixels.device, what)
         if few:
             _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
@@ -114,7 +114,7 @@ def shard_over_cp(
 
 def is_few(units: Units, min_rows: int, min_units: int) -> bool:
     """Whether a batch is not worth a collective: decided from the whole batch, so alike on every rank."""
-    count, rows = units.totals
+    count, rows = units.totals()
     return not count or (count < min_units and rows < min_rows)
 
 

@@ -26,7 +26,6 @@ class Units(NamedTuple):
     kinds: tuple[str, ...]  # the part of the encoder that each run exercises
     blank: tuple[int, int] = (1, PLACEHOLDER_ROWS)  # patches, at least, and rows of a placeholder
 
-    @property
     def totals(self) -> tuple[int, int]:
         """The number of units and of their rows."""
         return sum(run.count for run in self.runs), sum(run.count * rows for run, rows in zip(self.runs, self.rows))

@@ -54,8 +54,7 @@ class _GatherRows(torch.autograd.Function):
         local = torch.cat(features, dim=1)
         gathered = _exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
         rows = torch.cat(restore_order(gathered.split(layout.piece_rows), layout.order))
-        # A view could not be changed in place.
-        levels = rows.split(ctx.widths, dim=1) if len(features) > 1 else (rows,)
+        levels = rows.split(ctx.widths, dim=1) if len(features) > 1 else (rows,)  # no view where one level will do
         return tuple(level.to(given.dtype).contiguous() for level, given in zip(levels, features))
 
     @staticmethod

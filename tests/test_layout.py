@@ -76,6 +76,19 @@ def test_what_is_vendored_imports_nothing_that_is_left_out(without: str) -> None
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     assert len(nodes) > 10 and {f"{node.module}.py" for node in nodes} <= sources.keys() - {f"{without}.py"}
     assert len(sources) == len(python_files("runtime")) - 1
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(sources["__init__.py"]))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    exported = {
+        name
+        for line in sources["__init__.py"].splitlines()
+        if line.startswith("__all__")
+        for name in ast.literal_eval(line.partition("= ")[2])
+    }
+    assert imported == exported
 
 
 def test_runtime_imports_torch_alone() -> None:

@@ -220,4 +220,4 @@ def with_signature_of(function: Callable[..., Any], wrapper: Callable[..., Any])
 
 def test_a_threshold_needs_no_images() -> None:
     nothing = GridRows(merge_size=2).units({"image_grid_thw": []})
-    assert api.is_few(nothing, 0, 0) and nothing.totals == (0, 0)
+    assert api.is_few(nothing, 0, 0) and nothing.totals() == (0, 0)
