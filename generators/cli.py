@@ -97,6 +97,12 @@ def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="NeMo Automodel 0.5.0: let vision tower and token embeddings train under context parallelism, where "
         "that release embeds without gradient; without it an earlier choice stays",
     )
+    parser.add_argument(
+        "--consumer",
+        choices=["bridge", "core"],
+        help="hierarchical-cp: attention finds its groups in parallel_state, where Megatron-Bridge puts them (the "
+        "default), or in pg_collection.hcp, which a patched megatron-core reads; without it an earlier choice stays",
+    )
     parser.add_argument("--no-lint", action="store_true", help="do not ask the target's own ruff configuration")
     return parser
 

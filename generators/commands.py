@@ -177,7 +177,7 @@ def _plan(args: argparse.Namespace) -> tuple[Target, Planned]:
 
     with progress("planning", quiet=args.json):
         target = _discover(args)
-        options = {"splitter": args.splitter, "trainable": args.trainable}
+        options = {"splitter": args.splitter, "trainable": args.trainable, "consumer": args.consumer}
         _offered(args.technique, options)
         return target, engine.plan_changes(target, args.technique, args.family or [], options, lint=not args.no_lint)
 
