@@ -45,7 +45,7 @@ CLAIMS = {  # how a line of the published skill begins, whatever its number in a
 }
 
 
-def corrections(place: Site) -> list[Edit]:
+def corrections(place: Site, consumer: str) -> list[Edit]:
     """The corrections that belong to a part, for the passages that the target has."""
     from skillgen.render import sections
 
@@ -54,7 +54,7 @@ def corrections(place: Site) -> list[Edit]:
         text = place.read(path)
         if not text:
             continue
-        code = {name: new.strip("\n") for name, new in sections("hierarchical_cp/docs.md.j2").items()}
+        code = {name: new.strip("\n") for name, new in sections("hierarchical_cp/docs.md.j2", consumer=consumer).items()}
         found = [passage for passage in PASSAGES if passage.part == place.part and _has(text, passage.old)]
         edits += [ReplaceText(path=path, old=passage.old, new=code[passage.name]) for passage in found]
         if path in SKILLS:

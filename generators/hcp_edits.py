@@ -273,4 +273,4 @@ def group_facts(place: Site) -> dict[str, object]:
 
 def functional_facts(place: Site) -> dict[str, object]:
     """What the functional test has to know of the target."""
-    return {"validation": "validation: ValidationConfig" in place.text(CONFIG)}
+    return {"validation": "validation: ValidationConfig" in place.text(CONFIG), "folder": place.functional_tests}

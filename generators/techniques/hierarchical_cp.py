@@ -32,7 +32,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     kept = {path: text for path, text in files.items() if place.tests_root or not path.startswith("tests/")}
     if not place.tests_root and family != "attention":
         notes = ("no-test-tree", *notes)
-    patch: list[Edit] = [*edits, *vendoring.add_files(header, kept), *hcp_docs.corrections(place)]
+    patch: list[Edit] = [*edits, *vendoring.add_files(header, kept), *hcp_docs.corrections(place, consumer)]
     return FamilyPlan(NAME, family, tuple(patch), notes, VERIFIED[target.product])
 
 
