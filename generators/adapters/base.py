@@ -91,6 +91,7 @@ class Layout:
     verified: str = "0.7.0 and main at 36044ad3d"
     edits: Callable[[FrameSite, Mapping[str, str]], Sequence[Edit]] | None = None  # of a site and its rendered code
     tests: str = ""  # template of the unit tests below templates/vision_frame_sharding/tests; empty: <family>.py.j2
+    example: str = ""  # a recipe to add below the target's examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,7 @@ class FrameAdapter:
     path: str  # of the model file, relative to the package
     cls: str  # the class that has `prepare_model_inputs_for_cp`, or would have it
     layouts: tuple[Layout, ...] = ()  # newest first; the first whose calls are all there is taken
+    docs: str = ""  # stem of the target's guide to the model
     capabilities: bool = True  # the class declares its capabilities in a nested class of that name
     refused: tuple[str, str] | None = None  # reason and detail; a layout then only says what proves it, or is missing
     examples: tuple[Example, ...] = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skillgen import frame_sites, frames_before_forward, vendoring
 from skillgen.errors import SkillgenError
-from skillgen.model import AddField, AddImport, Edit, FamilyPlan, Row
+from skillgen.model import AddField, AddImport, AddText, Edit, FamilyPlan, Row
 
 if TYPE_CHECKING:
     from skillgen.adapters.base import FrameSite
@@ -18,6 +18,8 @@ SUMMARY = "shard the images and frames of NeMo Automodel's vision encoders over 
 OPTIONS = {"trainable": (True, False)}
 DISTRIBUTED = "components/distributed"
 TEMPLATES = "vision_frame_sharding"
+GUIDES = ("docs/guides/vlm", "fern/versions/nightly/pages/guides/vlm")
+RESULTS = "## Training Results"  # what a guide ends with
 
 
 def rows(target: Target) -> list[Row]:
@@ -40,6 +42,8 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
         *_shared(site, trainable),
         *_runtime(site, trainable),
         *_tests(site, trainable),
+        *_example(site, trainable),
+        *_docs(site, trainable),
     ]
     notes = () if site.tests_root else ("no-test-tree",)
     return FamilyPlan(NAME, family, tuple(edits), notes, site.layout.verified)
@@ -95,9 +99,36 @@ def _tests(site: FrameSite, trainable: bool) -> list[Edit]:
         f"{units}/distributed/test_vision_frame_sharding.py": "runtime.py.j2",
         f"{units}/models/{family}/test_{family}_vision_frame_sharding.py": site.layout.tests or f"{family}.py.j2",
     }
+    if site.in_forward:
+        wanted[f"{units}/recipes/test_vlm_kd_frame_sharding.py"] = "kd.py.j2"
     facts = {"site": site, "in_forward": site.in_forward, "trainable": trainable}
     files = {path: render(f"{TEMPLATES}/tests/{template}", **facts) for path, template in wanted.items()}
     return list(vendoring.add_files(_header(site), files))
+
+
+def _example(site: FrameSite, trainable: bool) -> list[Edit]:
+    """A recipe that uses the policy, with the command of its A/B run."""
+    from skillgen.render import render
+
+    if not (site.examples_root and site.layout.example):
+        return []
+    path = f"{site.examples_root}/{site.layout.example}"
+    recipe = render(f"{TEMPLATES}/recipe.yaml.j2", path=path, trainable=trainable)
+    return list(vendoring.add_files(_header(site), {path: recipe}))
+
+
+def _docs(site: FrameSite, trainable: bool) -> list[Edit]:
+    """A section in every guide to the model; those of released versions are left alone."""
+    from skillgen.render import render
+
+    root, stem, found = site.target.root, site.adapter.docs, []
+    for folder in GUIDES if stem and site.docs_root else ():
+        for page in sorted((root / folder).glob(f"{stem}.md*")):
+            lines = page.read_text(encoding="utf-8").splitlines()
+            before = RESULTS if RESULTS in lines else None
+            text = render(f"{TEMPLATES}/docs.md.j2", site=site, in_forward=site.in_forward, trainable=trainable)
+            found.append(AddText(path=page.relative_to(root).as_posix(), text=text, before=before))
+    return list(found)
 
 
 def _header(site: FrameSite) -> str:

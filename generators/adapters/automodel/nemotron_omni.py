@@ -25,18 +25,21 @@ def edits(site: FrameSite, code: Mapping[str, str]) -> list[Edit]:
     return found
 
 
-def layout(function: str, verified: str) -> Layout:
+def layout(function: str, verified: str, *more: Call) -> Layout:
     """The form whose calls are in one of the class's methods."""
-    calls = tuple(Call(function, f"self.{name}") for name in (*CALLS.values(), "extract_feature_dynamic"))
-    return Layout(calls=calls, unit="tile", form="tensor-batch", verified=verified, edits=edits)
+    calls = (*(Call(function, f"self.{name}") for name in (*CALLS.values(), "extract_feature_dynamic")), *more)
+    patched = (Call(function, "self._shard_tiles"),)
+    return Layout(calls=calls, patched=patched, unit="tile", form="tensor-batch", verified=verified, edits=edits)
 
 
-# `forward` of 0.5.0 has the calls as well, but none of them under context parallelism
+# `forward` of 0.5.0 has the calls as well, but not under context parallelism
+LATER = layout("forward", "0.6.0, 0.7.0 and main at 36044ad3d", Call("forward", "cp_dispatcher_suspended"))
 ADAPTER = FrameAdapter(
     family="nemotron_omni",
     path="components/models/nemotron_omni/model.py",
     cls="NemotronOmniForConditionalGeneration",
-    layouts=(layout(HOOK, "0.5.0"), layout("forward", "0.6.0, 0.7.0 and main at 36044ad3d")),
+    docs="nemotron-omni",
+    layouts=(LATER, layout(HOOK, "0.5.0")),
     examples=(
         Example(
             Outcome.APPLICABLE,

@@ -27,6 +27,7 @@ ADAPTER = FrameAdapter(
     family="qwen3_5_moe",
     path="components/models/qwen3_5_moe/model.py",
     cls="Qwen3_5MoeForConditionalGeneration",
+    docs="qwen3-5",
     layouts=(
         _merged.LAYOUT,
         Layout(
@@ -34,6 +35,7 @@ ADAPTER = FrameAdapter(
             unit="frame",
             form="grid-rows",
             verified="0.5.0",
+            example="vlm_finetune/qwen3_5_moe/qwen3_6_35b_medpix_ep8cp2_vision_frame_sharding.yaml",
             edits=edits,
         ),
     ),

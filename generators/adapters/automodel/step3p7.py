@@ -33,6 +33,7 @@ ADAPTER = FrameAdapter(
     family="step3p7",
     path="components/models/step3p7/model.py",
     cls="Step3p7ForConditionalGeneration",
+    docs="step-3-7",
     layouts=(
         Layout(
             calls=(Call(PROCESS, "self.vision_model"), Call(PROCESS, "self._process_image_features")),

@@ -1,0 +1,64 @@
+"""Copies of NeMo Automodel to patch, where an environment variable says from what, and the command line on them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillgen.cli import main
+
+TECHNIQUE = "vision-frame-sharding"
+PACKAGE = "nemo_automodel"
+
+
+def released(version: str, tmp_path: Path) -> Path:
+    """A copy of an unpacked release that `make` has fetched."""
+    source = Path(os.environ.get("SKILLGEN_RELEASES", ""), f"automodel-{version}")
+    if not os.environ.get("SKILLGEN_RELEASES") or not source.is_dir():
+        pytest.skip(f"SKILLGEN_RELEASES names no folder that holds automodel-{version}")
+    return Path(shutil.copytree(source, tmp_path / f"automodel-{version}"))
+
+
+def checkout(revision: str, tmp_path: Path) -> Path:
+    """A git checkout of a revision, with the target's tests, docs and ruff configuration."""
+    repo = os.environ.get("SKILLGEN_AUTOMODEL_REPO")
+    if not repo:
+        pytest.skip("SKILLGEN_AUTOMODEL_REPO names no checkout of NeMo Automodel")
+    parts = (PACKAGE, "tests/unit_tests", "docs", "examples/vlm_finetune", "pyproject.toml", "tools")
+    packed = subprocess.run(["git", "-C", repo, "archive", revision, *parts], capture_output=True)
+    if packed.returncode:
+        pytest.skip(f"SKILLGEN_AUTOMODEL_REPO does not have {revision}")
+    tree = tmp_path / "checkout"
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(tree, filter="data")
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"]):
+        subprocess.run(["git", *command], cwd=tree, check=True)
+    return tree
+
+
+def call(command: str, tree: Path, *options: str, families: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
+    """Run a command with --json: its exit code and its answer."""
+    technique = [] if command == "status" else [TECHNIQUE]
+    words = [word for family in families for word in ("--family", family)]
+    out = io.StringIO()
+    with redirect_stdout(out):
+        code = main([command, *technique, str(tree), *words, *options, "--json"])
+    return code, json.loads(out.getvalue())
+
+
+def done(command: str, tree: Path, *options: str, families: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Run a command that must work: its rows."""
+    code, answer = call(command, tree, *options, families=families)
+    assert code == 0, answer["error"]
+    rows: list[dict[str, Any]] = answer["rows"]
+    return rows
