@@ -55,7 +55,8 @@ def build_parser() -> argparse.ArgumentParser:
         return sub
 
     command("list", "list the techniques of this pack")
-    _family(command("scan", "show where each technique applies, and why not elsewhere", "target"))
+    scan = _family(command("scan", "show where each technique applies, and why not elsewhere", "target"))
+    scan.add_argument("--technique", metavar="NAME", help="one technique only (default: all)")
     plan = _options(command("plan", "show the diff that apply would make; writes nothing", "technique", "target"))
     plan.add_argument("--output", metavar="FILE", help="write the diff to FILE, for git apply")
     apply = _options(command("apply", "patch the target: all of it or none of it", "technique", "target"))

@@ -38,7 +38,7 @@ def scan(args: argparse.Namespace) -> Result:
 
     with progress("reading the tree", quiet=args.json):
         target = _discover(args)
-        rows = scan(target)
+        rows = scan(target, technique=args.technique)
     if args.family:
         _known(args.family, rows)
         rows = [row for row in rows if row.family in args.family]

@@ -18,11 +18,12 @@ T = "vision-dp-over-cp"
 
 
 def test_list_names_the_techniques(skillgen: Skillgen) -> None:
-    assert [row["technique"] for row in skillgen("list")[1]["rows"]] == [T]
+    listed = [row["technique"] for row in skillgen("list")[1]["rows"]]
+    assert listed == [path.name for path in sorted((Path(__file__).parents[2] / "skills").iterdir())]
 
 
 def test_scan_rows(skillgen: Skillgen, tree: Path) -> None:
-    code, answer = skillgen("scan", tree)
+    code, answer = skillgen("scan", tree, "--technique", T)
     rows = {row["family"]: row for row in answer["rows"]}
     assert code == 0 and answer["target"] == str(tree)
     assert {family: (row["outcome"], row["plannable"]) for family, row in rows.items()} == {
@@ -37,6 +38,8 @@ def test_scan_rows(skillgen: Skillgen, tree: Path) -> None:
             path, _, line = place.rpartition(":")
             assert int(line) <= len((tree / path).read_text().splitlines())
     assert [row["family"] for row in skillgen("scan", tree, "--family", "qwen25_vl")[1]["rows"]] == ["qwen25_vl"]
+    assert {row["technique"] for row in skillgen("scan", tree)[1]["rows"]} > {T}
+    assert skillgen("scan", tree, "--technique", "no-such")[1]["error"]["code"] == "unknown-technique"
 
 
 def test_plan_writes_nothing_but_the_patch(skillgen: Skillgen, checkout: Path, tmp_path: Path) -> None:
