@@ -22,7 +22,7 @@ from .towers import HIDDEN, Tower
 # fp64, relative to a gradient's largest value. The target rotates queries in fp32: replicated, every rank rounds its
 # part of a gradient there; sharded, the owner rounds their sum once, as a rank does that is alone.
 ROUNDING = {"on": 1e-12, "off": 1e-6}
-SHARD = "_shard_head_tail"  # in cp_utils, where the patch was made with --trainable
+SHARD = "shard_embeddings"  # in cp_utils, where the patch was made with --trainable
 
 
 def cases(context: Context, family: Tower) -> Iterator[Case]:
