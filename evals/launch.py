@@ -18,6 +18,7 @@ from typing import Any
 
 from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
 
+UPSTREAM_TESTS = "upstream-tests"  # the kind of case that needs no ranks
 TAIL = 12  # last lines of each rank that are shown
 
 
@@ -51,6 +52,7 @@ def run_suite(
     _check(nproc, nnodes, rdzv_endpoint, baseline)
     interpreter = python or sys.executable
     _need(interpreter, mcore, technique)
+    upstream = _upstream_tests(technique, Path(target_root), interpreter, mcore, kinds, mutate, progress)
     with tempfile.TemporaryDirectory(prefix="skillgen-eval-") as folder:
         work = Path(folder)
         spec = {
@@ -68,11 +70,14 @@ def run_suite(
         }
         (work / "spec.json").write_text(json.dumps(spec))
         (work / "progress.jsonl").touch()
-        command = torchrun(interpreter, nproc, nnodes, rdzv_endpoint, work)
         started = time.monotonic()
-        ended = _watch(command, work, timeout, progress)
-        record = _collect(work, ended, timeout, nproc)
-        record["seconds"] = round(time.monotonic() - started, 1)
+        if kinds and set(kinds) == {UPSTREAM_TESTS}:
+            record: dict[str, Any] = {"rows": [], "kinds": list(kinds), "stand_ins": [], "environment": {}}
+        else:
+            command = torchrun(interpreter, nproc, nnodes, rdzv_endpoint, work)
+            record = _collect(work, _watch(command, work, timeout, progress), timeout, nproc)
+        record["rows"] = [*upstream, *record["rows"]]
+        record["seconds"] = round(time.monotonic() - started + sum(row["seconds"] for row in upstream), 1)
     from .report import finish, write
 
     record |= {"technique": technique, "target": spec["target"], "families": list(families), "nproc": nproc * nnodes}
@@ -81,6 +86,27 @@ def run_suite(
     if report is not None:
         write(record, Path(report))
     return record
+
+
+def _upstream_tests(
+    technique: str,
+    target_root: Path,
+    python: str,
+    mcore: str | Path | None,
+    kinds: Sequence[str] | None,
+    mutate: str | None,
+    progress: Callable[[dict[str, Any]], None] | None,
+) -> list[dict[str, Any]]:
+    """The row of the target's own tests, where the suite has that kind and nothing else was asked for."""
+    suite = suite_of(technique)
+    if mutate or UPSTREAM_TESTS not in (kinds or suite.KINDS):
+        return []
+    from skillgen.evals import upstream
+
+    told = upstream.row(technique, target_root, python=python, mcore=str(mcore) if mcore else None)
+    if progress is not None:
+        progress(told)
+    return [told]
 
 
 def suite_of(technique: str) -> Any:

@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from . import comparison, upstream
+
 PLOTS = (
     ("patches, ", "Patches per rank"),
     ("activation bytes, ", "Activation bytes per rank"),
@@ -22,9 +24,11 @@ def finish(record: dict[str, Any]) -> dict[str, Any]:
     counts = Counter(row["status"] for row in rows)
     record["counts"] = {status: counts[status] for status in ("passed", "failed", "skipped")}
     proven = {row["family"] for row in rows if row["status"] == "passed"}
-    unproven = sorted({row["family"] for row in rows} - proven)  # a family that was skipped as a whole is not proven
+    # A family that was skipped as a whole is not proven.
+    unproven = sorted({row["family"] for row in rows} - proven - {"all"})
     record["ok"] = counts["failed"] == 0 and counts["passed"] > 0 and not unproven
     record["gains"] = [gain(row) for row in _costs(record) if row["status"] == "passed"]
+    record["gains"] += [upstream.gain(row) for row in rows if row["kind"] == upstream.KIND and "numbers" in row]
     told = ", ".join(f"{number} {status}" for status, number in record["counts"].items())
     about = f" for {', '.join(unproven)}" if proven and not counts["failed"] else ""
     word = "PASS" if record["ok"] else "FAIL" if counts["failed"] else f"NOTHING PROVEN{about}"
@@ -67,6 +71,8 @@ def markdown(record: dict[str, Any]) -> str:
             lines += [f"## {title}", "", *[f"- {_label(row)}: {row['reason']}" for row in chosen], ""]
     for row in _costs(record):
         lines += [f"## Cost: {_family(row)}, {row['name']}", "", *_cost_table(row), ""]
+    for row in _of_kind(record, "compare"):
+        lines += [f"## Comparison: {_family(row)}, {row['name']}", "", *comparison.markdown(row), ""]
     lines += [
         "## All cases",
         "",
@@ -109,6 +115,11 @@ def page(record: dict[str, Any]) -> str:
     for row in _costs(record):
         body.append(f"<h2>Cost: {escape(_family(row))}, {escape(row['name'])}</h2>")
         body += [bars(title, _series(row, prefix)) for prefix, title in PLOTS]
+    for row in _of_kind(record, "compare"):
+        body.append(f"<h2>Comparison: {escape(_family(row))}, {escape(row['name'])}</h2><div><table>")
+        for number, cells in enumerate(comparison.table(row)):
+            body.append("<tr>" + "".join(f"<{'td' if number else 'th'}>{escape(cell)}" for cell in cells) + "</tr>")
+        body.append("</table></div>")
     body.append("<h2>All cases</h2><div><table><tr><th>family<th>kind<th>case<th>result<th>worst of limit<th>s</tr>")
     for row in record["rows"]:
         cells = [_family(row), row["kind"], row["name"], row["status"], worst(row), f"{row['seconds']:.2f}"]
@@ -156,7 +167,12 @@ def _cost_table(row: dict[str, Any]) -> list[str]:
 
 
 def _costs(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in record["rows"] if row["kind"] == "cost" and row.get("numbers")]
+    """Cost cases that measured two arms; a suite may judge costs in another form, by its checks alone."""
+    return [row for row in _of_kind(record, "cost") if "patches, sharded" in row["numbers"]]
+
+
+def _of_kind(record: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [row for row in record["rows"] if row["kind"] == kind and row.get("numbers")]
 
 
 def _closeness(value: float, limit: float) -> float:

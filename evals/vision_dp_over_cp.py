@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
     from .families.base import Family
     from .harness import Harness
 
-KINDS = ("parity", "agreement", "cost", "training")
+KINDS = ("parity", "agreement", "cost", "training", "upstream-tests")
 CONTROLS = ("minimax_m3",)  # refused by scan; forced all the same, parity has to fail
 FAMILIES = "skillgen.evals.families"
 NEEDED = {"torch": "torch", "transformers": "'transformers<=5.12.1'", "megatron.core": ""}  # "": from --mcore
@@ -48,7 +48,7 @@ def cases(context: Context, family: Family, kinds: tuple[str, ...]) -> Iterator[
         "training": cases_training.cases,
     }
     for kind in kinds:
-        if kind == "parity" or family.variant == family.variants[0]:
+        if kind in suites and (kind == "parity" or family.variant == family.variants[0]):
             yield from suites[kind](context, family)
 
 

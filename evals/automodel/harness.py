@@ -38,6 +38,10 @@ class AutomodelHarness(TargetHarness):
             self.stands_in(f"inert module: {name} (not installed, used by no case)")
         return found
 
+    def before_tests(self) -> None:
+        """Tests patch functions of the loggers, so these stay."""
+        InertPackages("mlflow", "wandb").__enter__()
+
     @property
     def release(self) -> tuple[int, ...]:
         """Major and minor version."""

@@ -15,7 +15,7 @@ from ..context import Context
 from ..harness import Skip
 from .harness import AutomodelHarness
 
-Fault = Callable[[Any], Any]
+Fault = Callable[..., Any]
 _half_a_frame = mutations.FAULTS["cut-tubelet"][1]
 
 
@@ -26,9 +26,11 @@ def _as_frames(units: Callable[..., Any]) -> Fault:
 
 def _cut(take: Callable[..., Any]) -> Fault:
     """Such an item is cut between frames, any other within one."""
-    return lambda form, *args: (
-        _half_a_frame(take)(form, *args) if form.split_frames else take(replace(form, split_frames=True), *args)
-    )
+
+    def cut(form: Any, *args: Any) -> Any:
+        return _half_a_frame(take)(form, *args) if form.split_frames else take(replace(form, split_frames=True), *args)
+
+    return cut
 
 
 def _own_threshold(is_few: Callable[..., bool]) -> Fault:
@@ -62,20 +64,21 @@ def _left_published(publish: Callable[..., Any]) -> Fault:
 
 
 def _group_not_restored(harness: AutomodelHarness) -> None:
-    glue = harness.glue()
+    glue: Any = harness.glue()
     glue.publish = _left_published(glue.publish)
 
 
 def _distillation_forgotten(harness: AutomodelHarness) -> None:
     """The distillation recipe publishes nothing, as upstream's does not."""
-    harness.load("recipes.vlm.kd").vision_frame_sharding = types.SimpleNamespace(publish=lambda *_: nullcontext())
+    recipe: Any = harness.load("recipes.vlm.kd")
+    recipe.vision_frame_sharding = types.SimpleNamespace(publish=lambda *_: nullcontext())
 
 
 def _embeddings_detached(harness: AutomodelHarness) -> None:
     """The sequence is sharded without autograd."""
-    module = harness.load("components.distributed.cp_utils")
-    shard = module._shard_head_tail
-    module._shard_head_tail = lambda tensor, mesh: shard(tensor, mesh).detach()
+    module: Any = harness.load("components.distributed.cp_utils")
+    shard = module.shard_embeddings
+    module.shard_embeddings = lambda tensor, mesh: shard(tensor, mesh).detach()
 
 
 BEFORE_FORWARD: dict[str, Callable[[AutomodelHarness], None]] = {

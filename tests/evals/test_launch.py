@@ -38,7 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch, script: str, **options: Any) -> dict[st
         "torchrun",
         lambda *args: [sys.executable, "-c", f"from pathlib import Path; work = Path({str(args[-1])!r})\n{script}"],
     )
-    return launch.run_suite("some-technique", "/nowhere", ["f"], **options)
+    return launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], kinds=["parity"], **options)
 
 
 def finished(record: dict[str, Any]) -> str:
