@@ -85,7 +85,7 @@ def _stale(paths: Paths, shape: Shape, before: str, after: str) -> Result:
     try:
         paths.make(before, shape)
         paths.destroy()
-        made = paths.make(after, shape, on=False)
+        made = paths.make(after, shape, on=False, first=False)
         return Result(
             checks={
                 "megatron-core still holds groups": (float(bool(paths.stale())), 0),

@@ -38,9 +38,9 @@ def ways(paths: Paths) -> list[tuple[str, bool]]:
     return [*given, ("MPU", False)]
 
 
-def _handed(context: Context, paths: Paths, shape: Shape, name: str, explicit: bool) -> Result:
+def _handed(context: Context, paths: Paths, shape: Shape, name: str, explicit: bool, *, first: bool = True) -> Result:
     try:
-        made = paths.make(name, shape)
+        made = paths.make(name, shape, first=first)
         model = gpt.build(paths, shape, made, collection=explicit)
         result = Result(checks={"layers without the two groups": (_wrong(paths, model, context.rank, shape), 0)})
         if shape.tp == shape.pp == 1 and explicit:
@@ -75,7 +75,7 @@ def _again(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
         paths.make(name, shape)
     finally:
         paths.destroy()
-    return _handed(context, paths, shape, name, name != "MPU")
+    return _handed(context, paths, shape, name, name != "MPU", first=False)
 
 
 def _mixed(context: Context, paths: Paths, shape: Shape, name: str) -> Result:

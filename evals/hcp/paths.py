@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,8 +67,10 @@ class Paths:
     def names(self) -> tuple[str, ...]:
         return ("MPU", "decentralized") if self.is_bridge else ("MPU", "collection")
 
-    def make(self, name: str, shape: Shape, *, on: bool = True) -> Made:
-        """Groups of a shape; with `on` false without the hierarchy. The same on every rank."""
+    def make(self, name: str, shape: Shape, *, on: bool = True, first: bool = True) -> Made:
+        """Groups of a shape, `on` with the hierarchy, `first` as in a process that had none before."""
+        if first:
+            self.state()._HIERARCHICAL_CONTEXT_PARALLEL_GROUPS = None
         with self._recorded():
             collection = {"MPU": self._mpu, "decentralized": self._decentralized, "collection": self._collection}[
                 name
@@ -93,9 +96,11 @@ class Paths:
             self.initialize.destroy_global_state()
         else:
             self.state().destroy_model_parallel()
-        for group in self._made:
-            with contextlib.suppress(ValueError, AssertionError):  # the target may have destroyed it
-                dist.destroy_process_group(group)
+        if sys.exc_info()[0] is None:  # after an error, peers may still be in these groups
+            dist.barrier()
+            for group in self._made:
+                with contextlib.suppress(ValueError, AssertionError):  # the target may have destroyed it
+                    dist.destroy_process_group(group)
         self._made.clear()
 
     def stale(self) -> Any:
@@ -191,7 +196,8 @@ class Paths:
             if rank in ranks:
                 mine, levels = group, inner
         alone = [dist.new_group([other]) for other in range(dist.get_world_size())][rank]
-        return ProcessGroupCollection(tp=alone, pp=alone, cp=mine, hcp=levels if on else None)
+        empty = dict.fromkeys(field.name for field in fields(ProcessGroupCollection))
+        return ProcessGroupCollection(**{**empty, "tp": alone, "pp": alone, "cp": mine, "hcp": levels if on else None})
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
