@@ -44,5 +44,6 @@ LAYOUT = Layout(
     form="grid-rows",
     wired=True,
     code="qwen3_5_merged.py.j2",
+    tests="qwen3_5_merged.py.j2",
     edits=edits,
 )
