@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from skillgen import registry
+from skillgen.collector import paused
 from skillgen.errors import DRIFT, REFUSED, USAGE, SkillgenError
 from skillgen.model import AddFile, Change, Edit, FamilyPlan, Outcome, Row
 
@@ -41,6 +42,7 @@ class Planned:
     line_length: int
 
 
+@paused()
 def plan_changes(
     target: Target, technique: str, families: Sequence[str], options: Mapping[str, Any], *, lint: bool = True
 ) -> Planned:
@@ -69,6 +71,7 @@ def plan_changes(
     return Planned(tuple(_noted(patch, notes) for patch in patches), changes, tuple(idle), length)
 
 
+@paused()
 def apply(target: Target, planned: Planned, *, allow_dirty: bool = False) -> None:
     """Write what was planned, all of it or none of it."""
     from skillgen import ledger

@@ -52,9 +52,26 @@ LOCATE: dict[type[Edit], Callable[[Any, Tree], Splice | None]] = {
     ReplaceWords: replace_words,
 }
 
+_KNOWN: dict[tuple[bytes, tuple[object, ...]], bytes] = {}
+
 
 def apply_code(source: bytes, edits: Sequence[Edit], *, path: str, line_length: int, verified: str) -> bytes:
-    """Edits that do not meet share one parse; the result is parsed again and has to hold every edit already."""
+    """Edits that do not meet share one parse; the result is parsed again and has to hold every edit already.
+
+    Families share files, and a plan is replayed on them: what these edits make of this text is found out once.
+    """
+    asked = (path, line_length, *edits)
+    known = _KNOWN.get((source, asked))
+    if known is not None:
+        return known
+    result = _apply_code(source, edits, path, line_length, verified)
+    if len(_KNOWN) > 500:
+        _KNOWN.clear()
+    _KNOWN[source, asked] = _KNOWN[result, asked] = result
+    return result
+
+
+def _apply_code(source: bytes, edits: Sequence[Edit], path: str, line_length: int, verified: str) -> bytes:
     pending = list(edits)
     result = source
     while pending:
