@@ -83,8 +83,26 @@ def groups(place: Site, code: Mapping[str, str], consumer: str) -> list[Edit]:
                 code=code["rebind"],
             )
         )
+    edits += _mocks(place)
     for example in examples_of(place):
         edits += _example(place, example, consumer)
+    return edits
+
+
+def _mocks(place: Site) -> list[Edit]:
+    """The target's own tests describe a configuration without sizes by mocks, whose every attribute is something."""
+    path = "tests/unit_tests/training/test_decentralized_pg.py"
+    text = place.read(path)
+    edits: list[Edit] = []
+    for cls in (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)):
+        for node in (node for node in cls.body if isinstance(node, ast.FunctionDef)):
+            source = ast.get_source_segment(text, node) or ""
+            uses = node.name == "mock_model_config" or "_create_pg_collection(" in source
+            sizes = [line.strip() for line in source.splitlines() if ".context_parallel_size = " in line]
+            if uses and len(sizes) == 1 and "hierarchical_context_parallel_sizes" not in source:
+                owner, anchor = sizes[0].partition(".")[0], sizes[0].partition("  #")[0]
+                code = f"{owner}.hierarchical_context_parallel_sizes = None"
+                edits.append(InsertAfter(path=path, function=f"{cls.name}.{node.name}", anchor=anchor, code=code))
     return edits
 
 
