@@ -146,11 +146,12 @@ def towers(context: Context, family: Tower, cp: int, draw: Callable[[Random], li
     for _ in range(STEPS):
         for name, method in methods.items():
             times[name].append(timed(context, family, model, batch, cp, method))
-    vision = family.tower(model).config
+    vision: Any = family.tower(model).config
     alpha = 2 * vision.hidden_size + vision.intermediate_size
     bound = lower_bound(units(grids), cp, alpha)
     needed = batch.rows * HIDDEN * (1 + family.levels) * 4
-    ratio, numbers = {}, {}
+    ratio: dict[str, float] = {}
+    numbers: dict[str, Any] = {}
     for name, fact in facts.items():
         spent = torch.tensor(float(sum(t * cost(h * w, alpha) for t, h, w in fact["grids"])), dtype=torch.float64)
         dist.all_reduce(spent, op=dist.ReduceOp.MAX, group=context.layout(cp).cp)

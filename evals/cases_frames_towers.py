@@ -107,7 +107,9 @@ def planned_rows(
         shares = [
             [first[run] + start + i for run, start, count in share for i in range(count)] for share in plan.shares
         ]
-        missed += sorted(unit for share in shares for unit in share) != list(range(len(units)))
+        if sorted(unit for share in shares for unit in share) != list(range(len(units))):
+            missed += 1
+            continue
         mine = [units[unit] for unit in shares[rank]]
         patches, largest = sum(unit.patches for unit in mine), max(unit.patches for unit in units)
         blank = max(largest, 8) if sum(unit.rows for unit in mine) < 2 else 0  # one row is not enough for a tower

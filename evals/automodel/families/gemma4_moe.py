@@ -46,7 +46,7 @@ class Gemma4(Tower):
             language_model=Words(),
             config=whole,
         )
-        return bare(self.code.Gemma4ForConditionalGeneration, model=inner, config=whole, cp_mesh=None)  # type: ignore[no-any-return]
+        return bare(self.code.Gemma4ForConditionalGeneration, model=inner, config=whole, cp_mesh=None)
 
     def batch(self, items: Sequence[Item], seed: int) -> TowerBatch:
         if not items:
@@ -69,7 +69,7 @@ class Gemma4(Tower):
         return [model._cp_sunk_prepare_inputs(mm_token_type_ids=None, **inputs)["inputs_embeds"][0]]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.model.vision_tower  # type: ignore[no-any-return]
+        return model.model.vision_tower
 
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         values = args[0] if args else kwargs["pixel_values"]

@@ -31,13 +31,13 @@ class Glm5Next(GridTower):
         )
         inner = bare(self.code.Glm5NextModel, visual=self.code.Glm5NextVisionModel(vision), language_model=Words())
         whole = self.code.Glm5NextForConditionalGeneration
-        return bare(whole, model=inner, config=config(image_token_id=IMAGE_ID, vision_config=vision))  # type: ignore[no-any-return]
+        return bare(whole, model=inner, config=config(image_token_id=IMAGE_ID, vision_config=vision))
 
     def features(self, model: Any, inputs: dict[str, Any]) -> list[Tensor]:
         return [model._embed_and_splice(**inputs)[0]]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.model.visual  # type: ignore[no-any-return]
+        return model.model.visual
 
 
 FAMILY = Glm5Next

@@ -32,7 +32,7 @@ class MiMoV2Flash(GridTower):
             use_sink=True,
             visual_token_window_size=2,
         )
-        return bare(  # type: ignore[no-any-return]
+        return bare(
             self.code.MiMoV2FlashForCausalLM,
             config=config(image_token_id=IMAGE_ID, video_token_id=VIDEO_ID, vision_config=vision),
             visual=self.code.MiMoVisionTransformer(vision, dtype=torch.float32),
@@ -45,7 +45,7 @@ class MiMoV2Flash(GridTower):
         return [model._get_multimodal_embeds(ids, embeds, **media)[0]]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.visual  # type: ignore[no-any-return]
+        return model.visual
 
 
 FAMILY = MiMoV2Flash

@@ -30,7 +30,7 @@ class MiniMaxM3(GridTower):
             },
             vision_segment_max_frames=16,
         )
-        return bare(  # type: ignore[no-any-return]
+        return bare(
             self.code.MiniMaxM3SparseForConditionalGeneration,
             model=Words(),
             vision_tower=self.code.MiniMaxM3VisionModel(vision, HIDDEN, 48),
@@ -44,7 +44,7 @@ class MiniMaxM3(GridTower):
         return [model._embed_and_splice(**inputs)[0]]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.vision_tower  # type: ignore[no-any-return]
+        return model.vision_tower
 
 
 FAMILY = MiniMaxM3

@@ -38,7 +38,7 @@ class MuseGlimmer(GridTower):
             patch_token_id=IMAGE_ID,
             video_token_id=VIDEO_ID,
         )
-        return bare(  # type: ignore[no-any-return]
+        return bare(
             self.code.MuseGlimmerModel,
             config=whole,
             has_vision=True,
@@ -55,7 +55,7 @@ class MuseGlimmer(GridTower):
         return [model._embed_vision(hidden_states=hidden, vision_mask=None, **inputs)[0]]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.vision_encoder  # type: ignore[no-any-return]
+        return model.vision_encoder
 
 
 FAMILY = MuseGlimmer

@@ -40,7 +40,7 @@ class Qwen35(GridTower):
         visual = getattr(modeling, f"{self.stem}VisionModel")._from_config(whole.vision_config)
         inner = bare(getattr(self.code, f"{self.stem}Model"), visual=visual, language_model=Words(), config=whole)
         cls = getattr(self.code, f"{self.stem}ForConditionalGeneration")
-        return bare(cls, model=inner, config=whole, cp_mesh=None)  # type: ignore[no-any-return]
+        return bare(cls, model=inner, config=whole, cp_mesh=None)
 
     def features(self, model: Any, inputs: dict[str, Any]) -> list[Tensor]:
         media, ids = dict(inputs), inputs["input_ids"]
@@ -54,7 +54,7 @@ class Qwen35(GridTower):
         return [torch.cat([distribute(model.model.visual, *call).pooler_output for call in calls])]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.model.visual  # type: ignore[no-any-return]
+        return model.model.visual
 
 
 FAMILY = Qwen35

@@ -38,7 +38,7 @@ class Qwen3VL(GridTower):
         whole.vision_config._attn_implementation = "sdpa"
         visual = Qwen3VLVisionModel._from_config(whole.vision_config)
         inner = bare(Qwen3VLModel, visual=visual, language_model=Words(), config=whole)
-        return bare(self.code.Qwen3VLForConditionalGeneration, model=inner, config=whole)  # type: ignore[no-any-return]
+        return bare(self.code.Qwen3VLForConditionalGeneration, model=inner, config=whole)
 
     def features(self, model: Any, inputs: dict[str, Any]) -> list[Tensor]:
         media, ids = dict(inputs), inputs["input_ids"]
@@ -53,7 +53,7 @@ class Qwen3VL(GridTower):
         return [found.pooler_output, *found.deepstack_features]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.model.visual  # type: ignore[no-any-return]
+        return model.model.visual
 
 
 FAMILY = Qwen3VL

@@ -28,7 +28,7 @@ class Step3p7(Tower):
         vision = StepRoboticsVisionEncoderConfig(
             width=width, layers=depth, heads=2, image_size=IMAGE, mlp_ratio=2.0, patch_size=PATCH
         )
-        return bare(  # type: ignore[no-any-return]
+        return bare(
             self.code.Step3p7Model,
             config=config(vision_config=vision, text_config=config(hidden_size=HIDDEN)),
             vision_model=self.code.StepRoboticsVisionEncoder(vision),
@@ -52,7 +52,7 @@ class Step3p7(Tower):
         return [] if items is None else [torch.cat(items)]
 
     def tower(self, model: Any) -> nn.Module:
-        return model.vision_model  # type: ignore[no-any-return]
+        return model.vision_model
 
     def patches(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         values = args[0] if args else next(iter(kwargs.values()))
