@@ -95,9 +95,9 @@ def test_a_call_of_another_form_is_not_plannable(tmp_path: Path) -> None:
 
 def test_other_targets_have_no_rows(tmp_path: Path) -> None:
     assert blockdiag_gqa.rows(write(tmp_path, {"components/models/llama/model.py": ""})) == []
-    package = tmp_path / "megatron" / "bridge"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
+    write(tmp_path, {MODEL: DISPATCH, RUNTIME: FALLBACK})
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "nemo_automodel").rename(tmp_path / "megatron" / "bridge")
     assert blockdiag_gqa.rows(discover(tmp_path, "megatron-bridge")) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from skillgen import frame_sites, vision_sites
 from skillgen.model import Outcome
+from skillgen.target import discover
 from tests.scan.frames import IN_FORWARD, MODEL, PATH, PLAIN, SHARD, TOY, WIRED, only, write
 
 # --- folders that no adapter knows
@@ -104,6 +105,10 @@ def test_vision_configuration_without_a_tower(tmp_path: Path) -> None:
         pytest.param({"components/models/toy/state_dict_adapter.py": PLAIN}, id="checkpoint-keys"),
         pytest.param({"components/models/toy.py": PLAIN}, id="no-folder"),
         pytest.param({PATH: "def forward(tower, pixel_values): ...\n"}, id="patched-forward"),
+        pytest.param(
+            {PATH: "from ..toys import ForConditionalGeneration as Text\nclass Toy(Text): pixel_values = 0\n"},
+            id="base-of-the-package",
+        ),
     ],
 )
 def test_no_row(tmp_path: Path, files: dict[str, str]) -> None:
@@ -118,10 +123,8 @@ def test_syntax_error_is_a_refused_row(tmp_path: Path) -> None:
 def test_other_products_have_no_rows(tmp_path: Path) -> None:
     target = write(tmp_path, {PATH: PLAIN})
     assert vision_sites.classify(target) == []
-    (tmp_path / "megatron" / "bridge").mkdir(parents=True)
-    (tmp_path / "megatron" / "bridge" / "__init__.py").touch()
-    from skillgen.target import discover
-
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "nemo_automodel").rename(tmp_path / "megatron" / "bridge")
     assert frame_sites.classify(discover(tmp_path, "megatron-bridge")) == []
 
 
