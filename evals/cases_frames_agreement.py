@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,8 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .arms import apart
-from .automodel.arms import build, call, images, patches_of
-from .automodel.harness import ALWAYS, UPSTREAM
+from .automodel.arms import build, call, images, patches_of, published
 from .automodel.towers import Tower
 from .cases_agreement import must_raise
 from .cases_frames_towers import NEVER
@@ -97,16 +95,14 @@ def _differing(context: Context, family: Tower, cp: int, items: Sequence[Item], 
 
 def cp_and_tp(context: Context, family: Tower, *, trainable: bool) -> Result:
     """All ranks are one group of CP x TP: its ranks share sequence shards, so gradients must not be summed over it."""
-    if context.world == 2 and not context.harness.in_forward:
-        raise Skip("CP x TP needs 4 ranks")
     model, batch = build(context, family, torch.float64, freeze=not trainable), family.batch(images(3), SEED)
     inputs, _ = batch.moved(torch.float64, context.device, leaves=False)
     if trainable:
-        with published_over_tp(context):
+        with published(context, context.world, over_tp=True):
             return must_raise(context, lambda: family.features(model, inputs), ["frozen"])
     with patches_of(family, model) as all_rows:
         whole = family.features(model, inputs)
-    with published_over_tp(context), patches_of(family, model) as rows:
+    with published(context, context.world, over_tp=True), patches_of(family, model) as rows:
         features = family.features(model, inputs)
     return Result(
         {
@@ -114,25 +110,3 @@ def cp_and_tp(context: Context, family: Tower, *, trainable: bool) -> Result:
             "patch rows, share of all": (sum(rows) / sum(all_rows), 0.99),
         }
     )
-
-
-@contextmanager
-def published_over_tp(context: Context) -> Iterator[None]:
-    """A group of CP x TP over all ranks, with its policy, published as the target's recipe does it."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    harness, options = context.harness, {"mesh_dims": ("cp", "tp")}
-    if not harness.in_forward:
-        shape = (1, context.world // 2, 2)
-        mesh = init_device_mesh(context.device.type, shape, mesh_dim_names=("dp", "cp", "tp"))
-        with harness.published(mesh, **options):
-            yield
-        return
-    upstream = harness.load(UPSTREAM)
-    policy = upstream.CpVisionFrameShardingConfig(**{**ALWAYS, **options})
-    group = context.new_groups([list(range(context.world))])
-    token = upstream.set_cp_vision_group(group, config=policy, spans_only_cp=False)
-    try:
-        yield
-    finally:
-        upstream.reset_cp_vision_group(token)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .arms import apart
-from .automodel.arms import build, mesh_of, weights
+from .automodel.arms import build, published, weights
 from .automodel.harness import UPSTREAM
 from .automodel.reads import HostReads
 from .automodel.towers import HIDDEN, Tower, TowerBatch
@@ -213,7 +213,7 @@ def once(context: Context, family: Tower, model: Any, batch: TowerBatch, cp: int
         seen.extend((args[1] if len(args) > 1 else kwargs["grid_thw"]).tolist())
 
     handle = tower.register_forward_pre_hook(note, with_kwargs=True)
-    with context.harness.published(mesh_of(context, cp)):
+    with published(context, cp):
         with collectives() as forward:
             method(context, family, model, inputs, None)
         handle.remove()
@@ -233,7 +233,7 @@ def timed(context: Context, family: Tower, model: Any, batch: TowerBatch, cp: in
     dist.barrier(group=group)
     clock = time.process_time if context.device.type == "cpu" else lambda: now(context.device)
     started = clock()
-    with context.harness.published(mesh_of(context, cp)):
+    with published(context, cp):
         _loss(method(context, family, model, inputs, None), context, cp).backward()
     seconds = torch.tensor([clock() - started], device=context.device)
     model.zero_grad(set_to_none=True)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 from ..context import SEED, Context
 from ..families.base import Item, settle_weights
+from ..harness import Skip
 from ..measure import Traffic, collectives
 from ..mutations import replaced
-from .harness import cp_mesh
+from .harness import ALWAYS, UPSTREAM, cp_mesh
 from .towers import Tower, TowerBatch
 
 _meshes: dict[Any, Any] = {}
@@ -43,6 +45,43 @@ def mesh_of(context: Context, cp: int) -> Any:
     if group not in _meshes:
         _meshes[group] = cp_mesh(context, cp)
     return _meshes[group]
+
+
+@contextmanager
+def published(context: Context, cp: int, *, over_tp: bool = False, **options: Any) -> Iterator[None]:
+    """The CP group and a policy are published, or all ranks as one group of CP x TP with TP of 2."""
+    harness = context.harness
+    if over_tp:
+        options["mesh_dims"] = ("cp", "tp")
+    if not harness.in_forward:
+        mesh = mesh_of(context, cp) if not over_tp else tp_mesh(context)
+        with harness.published(mesh, **options):
+            yield
+        return
+    upstream = harness.load(UPSTREAM)
+    known = {field.name for field in fields(upstream.CpVisionFrameShardingConfig)}
+    if missing := sorted(options.keys() - known):
+        raise Skip(f"this release has no option {', '.join(missing)}")
+    chosen = {name: value for name, value in {**ALWAYS, **options}.items() if name in known}
+    policy = upstream.CpVisionFrameShardingConfig(**chosen)
+    if over_tp and context.world >= 4:
+        with harness.glue().publish(tp_mesh(context), policy):
+            yield
+        return
+    group = context.new_groups([list(range(context.world))]) if over_tp else context.layout(cp).cp
+    token = upstream.set_cp_vision_group(group, config=policy, spans_only_cp=not over_tp)
+    try:
+        yield
+    finally:
+        upstream.reset_cp_vision_group(token)
+
+
+def tp_mesh(context: Context) -> Any:
+    """A mesh of all ranks with TP of 2 within CP; Skip where there are too few."""
+    if context.world < 4:
+        raise Skip("CP x TP needs 4 ranks")
+    shape = (1, context.world // 2, 2)
+    return init_device_mesh(context.device.type, shape, mesh_dim_names=("dp", "cp", "tp"))
 
 
 def build(context: Context, family: Tower, dtype: torch.dtype, *, freeze: bool = False, large: bool = False) -> Any:
@@ -74,7 +113,7 @@ def call(
     model.zero_grad(set_to_none=True)
     inputs, pixels = batch.moved(dtype, context.device, leaves=leaves)
     plans: list[Any] = []
-    publishing = context.harness.published(mesh_of(context, cp), **(policy or {})) if sharded else nullcontext()
+    publishing = published(context, cp, **(policy or {})) if sharded else nullcontext()
     with publishing, planning(context, plans), patches_of(family, model) as patches:
         with collectives() as forward:
             if recompute:

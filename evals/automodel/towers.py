@@ -101,7 +101,7 @@ class GridTower(Tower):
     patch: ClassVar[int] = 4
     temporal: ClassVar[int] = 2
     videos: ClassVar[tuple[str, str]] = ("pixel_values_videos", "video_grid_thw")  # empty: they travel as images
-    merged: ClassVar[bool] = False  # images and videos are encoded in one call
+    merged: bool = False  # images and videos are encoded in one call
     entries: ClassVar[bool] = False  # frames of an item see each other
 
     def batch(self, items: Sequence[Item], seed: int) -> TowerBatch:

@@ -13,8 +13,11 @@ from ..towers import HIDDEN, IMAGE_ID, VIDEO_ID, VOCAB, GridTower, Words, bare
 class Qwen35(GridTower):
     name = "qwen3_5"
     stem = "Qwen3_5"
-    merged = True
     wired = True
+
+    def __init__(self, harness: Any, variant: str = "") -> None:
+        super().__init__(harness, variant)
+        self.merged = harness.in_forward
 
     def build(self, *, large: bool = False) -> nn.Module:
         import transformers
