@@ -26,6 +26,7 @@ DISTILL = "KnowledgeDistillationRecipeForVLM._forward_backward_step"
 RECIPES = (
     ("finetune.py", "FinetuneRecipeForVLM._forward_backward_step", "train"),
     ("finetune.py", "FinetuneRecipeForVLM._run_validation_epoch", "evaluate"),
+    ("kd.py", DISTILL, "train"),
 )
 
 
@@ -41,16 +42,14 @@ def shared_edits(site: FrameSite, *, trainable: bool) -> list[Edit]:
     code = sections("vision_frame_sharding/before_forward.py.j2", trainable=trainable)
     package, recipes = site.package, f"{site.package}/recipes/vlm"
     edits = [*_configuration(package, code), *_recipes(recipes, code)]
-    kd = f"{recipes}/kd.py"
     if not trainable:
-        return [*edits, ReplaceStatement(path=kd, function=DISTILL, anchor=code["embed"], code=code["train"])]
-    path, function = f"{package}/{CP_UTILS}", "make_cp_batch_and_ctx"
-    cut = code["cut"].rstrip() + "\n\n"  # a blank line below
+        return edits
+    kd, path, function = f"{recipes}/kd.py", f"{package}/{CP_UTILS}", "make_cp_batch_and_ctx"
+    distill, cut = "\n\n" + code["distill"], code["cut"].rstrip() + "\n\n"  # set off by a blank line
     return [
         *edits,
         AddImport(path=kd, module=f"{DISTRIBUTED}.cp_utils", names=(TRAINS,)),
-        InsertBefore(path=kd, function=DISTILL, anchor="_model = self.model_parts[0]", code=code["apart"]),
-        ReplaceStatement(path=kd, function=DISTILL, anchor=code["embed"], code=code["distill"]),
+        InsertAfter(path=kd, function=DISTILL, anchor='labels = batch.pop("labels")', code=distill),
         ReplaceStatement(path=kd, function=DISTILL, anchor=code["teacher"], code=code["own"]),
         AddDefinition(path=path, before=function, code=code["shard"]),
         InsertBefore(path=path, function=function, anchor="call:create_context_parallel_ctx", code=cut),

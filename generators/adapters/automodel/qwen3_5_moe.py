@@ -4,23 +4,24 @@ from collections.abc import Mapping
 
 from skillgen.adapters.automodel import _merged
 from skillgen.adapters.base import Call, Example, FrameAdapter, FrameSite, Layout
-from skillgen.model import AddMethod, Edit, InsertBefore, Outcome, ReplaceCallee
+from skillgen.model import AddImport, AddMethod, Edit, InsertAfter, Outcome, ReplaceCallee
 
 HOOK = "prepare_model_inputs_for_cp"
 
 
 def edits(site: FrameSite, code: Mapping[str, str]) -> list[Edit]:
-    """Wrap both helpers where the hook calls them."""
-    function = f"{site.cls}.{HOOK}"
-    found: list[Edit] = [AddMethod(path=site.path, cls=site.cls, after=HOOK, code=code["shard"])]
-    for kind in ("image", "video"):
-        name = f"get_{kind}_features"
-        call = f"self.model.{name}"
-        found += [
-            InsertBefore(path=site.path, function=function, anchor=f"call:{call}", code=code[kind]),
-            ReplaceCallee(path=site.path, function=function, call=call, callee=name),
-        ]
-    return found
+    """Let another object offer both helpers, where they are to encode in shares."""
+    path, function = site.path, f"{site.cls}.{HOOK}"
+    embed = "inputs_embeds = self.get_input_embeddings()(input_ids)"
+    return [
+        AddImport(path=path, module="types", names=("SimpleNamespace",)),
+        AddMethod(path=path, cls=site.cls, after=HOOK, code=code["shard"]),
+        InsertAfter(path=path, function=function, anchor=embed, code=code["gate"]),
+        *(
+            ReplaceCallee(path=path, function=function, call=f"self.model.{name}", callee=f"features.{name}")
+            for name in ("get_image_features", "get_video_features")
+        ),
+    ]
 
 
 ADAPTER = FrameAdapter(
