@@ -8,7 +8,7 @@ ARMS = ("ours", "upstream")
 
 
 def table(row: dict[str, Any]) -> list[list[str]]:
-    """Head and lines; a number has a measure and an arm in its name, in either order. The highest of the ranks counts."""
+    """Head and lines; a name holds a measure and an arm, in either order. The highest of the ranks counts."""
     lines: dict[str, dict[str, str]] = {}
     for name, values in row["numbers"].items():
         words = name.split(", ")

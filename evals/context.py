@@ -51,6 +51,7 @@ class Context:
         )
         self.store = dist.distributed_c10d._get_default_store()
         self.hook_model: Callable[[Family, nn.Module, Layout], None] = lambda *_: None
+        self.kept: dict[Any, Any] = {}  # what cases make of groups and use again; every gloo group has threads
         self._layouts: dict[tuple[int, str], Layout] = {}
         self._exchanged = 0
 
@@ -114,6 +115,7 @@ class Context:
         row = judge(case, self.exchange(mine), time.perf_counter() - started)
         if row["status"] == "failed":
             self._layouts.clear()  # ranks may have left a collective halfway; new groups start afresh
+            self.kept.clear()
         return row
 
     def exchange(self, mine: dict[str, Any]) -> list[dict[str, Any]]:

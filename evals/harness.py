@@ -165,11 +165,17 @@ def inert_module(name: str) -> types.ModuleType:
     return module
 
 
+def installed(name: str) -> bool:
+    """Whether a package is there; a plain folder of that name, as tests have them, is none."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
 class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """While entered, packages that are not installed import as inert modules, whatever lies below them."""
 
     def __init__(self, *names: str) -> None:
-        self.absent = tuple(name for name in names if name not in sys.modules and not importlib.util.find_spec(name))
+        self.absent = tuple(name for name in names if name not in sys.modules and not installed(name))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         mine = name.partition(".")[0] in self.absent
@@ -182,7 +188,7 @@ class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__path__ = []
 
     def __enter__(self) -> InertPackages:
-        sys.meta_path.append(self)
+        sys.meta_path.insert(0, self)  # a folder of the same name would else be taken for the package
         return self
 
     def __exit__(self, *_: object) -> None:

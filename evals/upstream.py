@@ -153,6 +153,7 @@ def outcomes(
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "skillgen.evals.upstream_plugin"]
     command += ["-o", "addopts=", "--continue-on-collection-errors", f"--junitxml={result}", *tests]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     environment |= {"PYTHONPATH": str(copy / source), "SKILLGEN_UPSTREAM": json.dumps({**facts, "target": str(copy)})}
     try:
         done = subprocess.run(

@@ -58,15 +58,30 @@ def make(context: Context, model: Any, *, cp: int, tp: int = 1, kind: str = "fin
     recipe = recipe_class.__new__(recipe_class)
     recipe.cfg = harness.load("recipes._typed_config").RecipeConfig(node)
     build = harness.load("recipes._dist_utils").create_distributed_setup_from_config
-    for name, value in zip(
-        SETUP, recipe._distributed_setup_attributes(build(recipe.cfg, world_size=context.world)), strict=True
-    ):
+    with same_meshes(context, cp, tp):
+        setup = build(recipe.cfg, world_size=context.world)
+    for name, value in zip(SETUP, recipe._distributed_setup_attributes(setup), strict=True):
         setattr(recipe, name, value)
     recipe.dist_env = types.SimpleNamespace(device=context.device, world_size=context.world, is_main=context.rank == 0)
     recipe.model_parts = [model]
     if kind == "distillation":
         recipe.teacher_model = model
     return recipe
+
+
+@contextmanager
+def same_meshes(context: Context, cp: int, tp: int) -> Iterator[None]:
+    """Recipes of one shape get the meshes that the first of them made."""
+    module = context.harness.load("components.distributed.mesh_utils")
+    create = module._create_device_meshes
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if ("meshes", cp, tp) not in context.kept:
+            context.kept["meshes", cp, tp] = create(*args, **kwargs)
+        return context.kept["meshes", cp, tp]
+
+    with mock.patch.object(module, "_create_device_meshes", once):
+        yield
 
 
 @contextmanager

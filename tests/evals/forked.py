@@ -31,6 +31,8 @@ def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
     families = importlib.import_module(suite.FAMILIES)
     for name in sorted({name for spec in specs for name in spec["families"]}):
         families.load(name)(harness)
+    for module in specs[0].get("modules", ()):
+        harness.load(module)
     return [run(spec) for spec in specs]
 
 
