@@ -110,7 +110,8 @@ def _example(place: Site, path: str, consumer: str) -> list[Edit]:
     """Let an example that makes its groups by hand make both levels, where sizes are given."""
     text = place.read(path)
     tree = ast.parse(text)
-    functions = {node.name: ast.get_source_segment(text, node) or "" for node in tree.body if _is_function(node)}
+    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    functions = {node.name: ast.get_source_segment(text, node) or "" for node in nodes}
     maker = next(name for name, source in functions.items() if "hcp=None" in source)
     switched = maker == "create_pg_collection"  # one collection for training and one for evaluation
     setter = ("set_hierarchical_cp_groups",) if consumer == "bridge" else ()
@@ -198,10 +199,6 @@ def _argument(option: str) -> str:
     when = {"--hcp-train": " in training", "--hcp-eval": " in evaluation"}.get(option, "")
     text = f'"{option}", type=int, nargs=2, help="All-to-all and ring size of a2a+p2p{when}"'
     return f"parser.add_argument({text})"
-
-
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef)
 
 
 def checks(place: Site, code: Mapping[str, str]) -> list[Edit]:
