@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 import torch
 import torch.distributed as dist
 from distributed import run_ranks
