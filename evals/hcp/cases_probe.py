@@ -18,7 +18,6 @@ from .attention import Traffic
 from .cases_numerics import splits
 from .families import Part
 from .paths import Paths, paths_of
-from .stand_in import DotProductAttention
 from .tables import Shape
 
 BATCH, HEADS, KV_HEADS, DIM = 1, 8, 4, 16
@@ -91,8 +90,8 @@ def _layer(context: Context, paths: Paths, shape: Shape, name: str) -> Any:
     """A layer's attention as the target's model has it, with its groups."""
     made = paths.make(name, shape)
     explicit = paths.is_bridge or name != "MPU"
-    options: dict[str, Any] = {"hidden_size": HEADS * DIM, "params_dtype": _dtype(paths), "bf16": not _exact(paths)}
-    model = gpt.build(paths, shape, made, collection=explicit, **options).to(context.device)
+    options: dict[str, Any] = {"hidden_size": HEADS * DIM, "params_dtype": _dtype(paths), "bf16": not paths.exact}
+    model = gpt.build(paths, shape, made, collection=explicit, **options)
     return gpt.attentions(model)[0]
 
 
@@ -102,7 +101,7 @@ def _reach(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
         found, gap = probe(context, paths, shape, layer)
         tolerance = _tolerance(paths, shape)
         said = agreed(context, verdict(found, context.rank, _peers(context, shape), shape.inner, tolerance))
-        computed = "our reference, in the place of Transformer Engine" if _exact(paths) else "Transformer Engine"
+        computed = "our reference, in the place of Transformer Engine" if paths.exact else "Transformer Engine"
         return Result(
             checks={f"CP is {said}; distance from half the position": (gap, tolerance)},
             numbers={"CP": said, "computed by": computed},
@@ -113,7 +112,7 @@ def _reach(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
 
 def _told(context: Context, paths: Paths, shape: Shape, view: str) -> Result:
     """A layer with a level taken away: the probe names what is left."""
-    if not _exact(paths):
+    if not paths.exact:
         raise Skip("levels are taken away on the stand-in only")
     try:
         layer = _layer(context, paths, shape, "MPU")
@@ -134,7 +133,7 @@ def _told(context: Context, paths: Paths, shape: Shape, view: str) -> Result:
 
 def _cost(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
     """Against the formulas; the score entries of all ranks make up the causal matrix exactly once."""
-    if not _exact(paths):
+    if not paths.exact:
         raise Skip("counted on the reference only")
     try:
         layer = _layer(context, paths, shape, name)
@@ -176,17 +175,12 @@ def _peers(context: Context, shape: Shape) -> list[int]:
     return next(ranks for ranks in tables.cp_ranks(shape) if context.rank in ranks)
 
 
-def _exact(paths: Paths) -> bool:
-    """Whether our reference computes, in fp64; Transformer Engine wants half precision."""
-    return issubclass(paths.attention(), DotProductAttention)
-
-
 def _dtype(paths: Paths) -> torch.dtype:
-    return torch.float64 if _exact(paths) else torch.bfloat16
+    return torch.float64 if paths.exact else torch.bfloat16
 
 
 def _chunk(paths: Paths) -> int:
-    return CHUNK if _exact(paths) else TILE
+    return CHUNK if paths.exact else TILE
 
 
 def _length(paths: Paths, shape: Shape) -> int:
@@ -194,4 +188,4 @@ def _length(paths: Paths, shape: Shape) -> int:
 
 
 def _tolerance(paths: Paths, shape: Shape) -> float:
-    return (EXACT if _exact(paths) else HALF) * _length(paths, shape)
+    return (EXACT if paths.exact else HALF) * _length(paths, shape)

@@ -42,7 +42,7 @@ def build(
         position_embedding_type="learned_absolute",
         pg_collection=made.collection if collection else None,
     )
-    model.to(config.params_dtype)  # torch's own norms come in the default one
+    model.to(paths.device, config.params_dtype)  # torch's own norms come in the default one
     settle(model)
     return model
 

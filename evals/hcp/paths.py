@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d
 from skillgen.evals.context import Context
 from skillgen.evals.harness import Harness, Skip
 
+from .stand_in import DotProductAttention
 from .surroundings import bridge_module, recorded_extension
 from .tables import Shape, cp_ranks
 
@@ -56,6 +57,7 @@ class Paths:
 
     def __init__(self, harness: Harness, backend: str) -> None:
         self.harness, self.backend = harness, backend
+        self.device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         self.is_bridge = isinstance(harness, BridgeHarness)
         self._made: list[dist.ProcessGroup] = []
         self._attention: type | None = None
@@ -147,6 +149,11 @@ class Paths:
             yield
         finally:
             module.TEDotProductAttention = before  # type: ignore[attr-defined]
+
+    @property
+    def exact(self) -> bool:
+        """Whether our reference computes, in fp64; Transformer Engine wants half precision."""
+        return issubclass(self.attention(), DotProductAttention)
 
     def replace_attention(self, kind: type) -> None:
         """Models are built with another class from now on."""
