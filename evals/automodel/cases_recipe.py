@@ -84,9 +84,7 @@ def same(source: RecipeModel, got: Embedded, want: Embedded) -> dict[str, tuple[
 
 def share(source: RecipeModel, items: Sequence[Item], ranks: int) -> float:
     """What a rank may encode of a batch's patch rows: its part, and as much again as evens out unequal units."""
-    apart = getattr(source.family, "merged", False)  # 0.5.0 encodes images and videos in two calls
-    parts = [[item for item in items if bool(item.frames) == video] for video in (False, True)] if apart else [items]
-    calls = [[unit.patches for unit in call] for part in parts for call in source.family.batch(part, SEED).calls]
+    calls = [[unit.patches for unit in call] for call in source.family.batch(items, SEED).calls]
     most = 0.0
     for units in calls:
         even = len(set(units)) == 1 and len(units) % ranks == 0

@@ -1,4 +1,4 @@
-"""Qwen3.5: packed pixel rows with grids, images and videos spliced by the model in turn."""
+"""Qwen3.5: packed pixel rows with grids, images and videos encoded together and spliced in turn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ class Qwen35(GridTower):
     name = "qwen3_5"
     stem = "Qwen3_5"
     wired = True
-
-    def __init__(self, harness: Any, variant: str = "") -> None:
-        super().__init__(harness, variant)
-        self.merged = harness.in_forward
+    merged = True
 
     def build(self, *, large: bool = False) -> nn.Module:
         import transformers
