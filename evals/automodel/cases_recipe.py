@@ -52,13 +52,15 @@ def both(
     kind: str = "fine-tuning",
     validate: bool = False,
     tp: int = 1,
+    freeze: bool = False,
     **policy: Any,
 ) -> Result:
     """The step with a configuration from before the patch, and with the policy on."""
     batch = source.batch(items, SEED)
     found = []
     for chosen in ({}, {**SWITCHED_ON, **policy}):
-        recipe = make(context, source.model(SEED), cp=cp, tp=tp, kind=kind, **chosen)
+        model = source.model(SEED).requires_grad_(not freeze)
+        recipe = make(context, model, cp=cp, tp=tp, kind=kind, **chosen)
         found.append(embed(context, source, recipe, batch, kind=kind, validate=validate))
     replicated, sharded = found
     checks = same(source, sharded, replicated)
@@ -168,7 +170,7 @@ def over_tp(context: Context, source: RecipeModel, cp: int, items: Sequence[Item
     """A tower without gradient may be sharded over tensor-parallel ranks as well."""
     if context.world < 2 * cp:
         raise Skip(f"CP {cp} x TP 2 needs {2 * cp} ranks")
-    return both(context, source, cp, items, tp=2, mesh_dims=["cp", "tp"])
+    return both(context, source, cp, items, tp=2, freeze=True, mesh_dims=["cp", "tp"])
 
 
 REFUSED: dict[str, Any] = {

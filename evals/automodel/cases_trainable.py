@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arms import apart_by_name
+from ..cases_agreement import must_raise
 from ..context import SEED, Case, Context, Result
 from ..families.base import VOCAB, Item, settle_weights
+from ..harness import Skip
 from .recipe import make
 from .recipe_models import MODELS, RecipeModel
 from .towers import HIDDEN, Tower
@@ -41,6 +43,9 @@ def cases(context: Context, family: Tower) -> Iterator[Case]:
             else:
                 told = f"CP {cp}, {name}, without --trainable: no gradient"
                 yield Case("trainable", told, partial(none, context, source, cp, items))
+    if trainable:
+        cp, items = context.cp_sizes()[0], next(iter(source.batches.values()))
+        yield Case("trainable", f"CP {cp} x TP 2 is refused", partial(over_tp, context, source, cp, items))
 
 
 class PositionWise(nn.Module):
@@ -61,10 +66,12 @@ class PositionWise(nn.Module):
         return types.SimpleNamespace(logits=self.head(F.gelu(self.up(inputs_embeds))))
 
 
-def step(context: Context, source: RecipeModel, cp: int, batch: dict[str, Any], **policy: Any) -> tuple[Any, float]:
+def step(
+    context: Context, source: RecipeModel, cp: int, batch: dict[str, Any], *, tp: int = 1, **policy: Any
+) -> tuple[Any, float]:
     """One `_forward_backward_step`, from pixels to gradients; the model and this rank's part of the loss."""
     model = PositionWise(source.model(SEED)).double()
-    recipe = make(context, model, cp=cp, **policy)
+    recipe = make(context, model, cp=cp, tp=tp, **policy)
     recipe.loss_fn = loss_function(context)
     recipe.step_scheduler = types.SimpleNamespace(is_remote_logging_step=False)
     losses: list[Tensor] = []
@@ -128,6 +135,14 @@ def gradients(context: Context, source: RecipeModel, cp: int, items: Sequence[It
         checks[f"loss, {arm}"] = (abs(float(total) - loss) / loss, ROUNDING["on"])
         checks[f"parameters without gradient, {arm}"] = (missing, 0)
     return Result(checks, {"parameters": len(wanted)})
+
+
+def over_tp(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
+    """Tensor-parallel ranks hold the same sequence shard: a sum over them would count its gradient twice."""
+    if context.world < 2 * cp:
+        raise Skip(f"CP {cp} x TP 2 needs {2 * cp} ranks")
+    batch, policy = source.batch(items, SEED), {"enabled": True, "mesh_dims": ["cp", "tp"]}
+    return must_raise(context, lambda: step(context, source, cp, batch, tp=2, **policy), ["ValueError", "frozen"])
 
 
 def none(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
