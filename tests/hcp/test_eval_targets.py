@@ -18,7 +18,7 @@ TECHNIQUE = "hierarchical-cp"
 FORKED = Path(__file__).with_name("forked_eval.py")
 FAULTS = {
     "groups-swapped": (["groups"], "groups: CP 4 [2,2], decentralized"),
-    "global-unset": (["wiring"], "wiring: CP 4 [2,2], decentralized"),
+    "global-unset": (["cost"], "cost: CP 4 [2,2], decentralized"),
     "hcp-unread": (["probe"], "probe: CP 4 [2,2], decentralized"),
     "validation-dropped": (["checks"], "checks: refused: three sizes"),
     "no-reorder": (["numerics"], "numerics: CP 4 [2,2], decentralized"),
@@ -109,7 +109,7 @@ def test_a_bridge_that_relies_on_megatron_core(mcore: Path, tmp_path: Path) -> N
     """With a core that reads the collection CP is on; with a released one the eval says that it is off."""
     bridge = patched("bridge-0.6.2", tmp_path, "--family", "groups", "--consumer", "core")
     core = patched("core-0.19.2", tmp_path)
-    (read,) = forked(tmp_path, [spec(bridge, core, ["wiring"], families=["groups"])])
+    (read,) = forked(tmp_path, [spec(bridge, core, ["probe"], families=["groups"])])
     assert statuses(read) == {"passed"}
     (unread,) = forked(tmp_path, [spec(bridge, mcore, ["probe"], families=["groups"])])
     assert "CP is off" in unread["probe: CP 4 [2,2], decentralized"][1]
@@ -118,17 +118,45 @@ def test_a_bridge_that_relies_on_megatron_core(mcore: Path, tmp_path: Path) -> N
 
 def test_megatron_core_alone(tmp_path: Path) -> None:
     core = patched("core-0.19.2", tmp_path)
-    (rows,) = forked(tmp_path, [spec(core, core, ["groups", "wiring"], families=["attention"])])
+    (rows,) = forked(tmp_path, [spec(core, core, ["wiring", "cost"], families=["attention"])])
     assert statuses(rows) == {"passed"}
 
 
-def test_an_unpatched_bridge_can_be_probed(mcore: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["eval", TECHNIQUE, str(released("bridge-0.6.2")), "--probe", "--nproc", "4", "--mcore", str(mcore)]
-    assert main([*words, "--json"]) == 0
+def test_an_unpatched_bridge_can_be_probed(
+    mcore: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command asks for the probe alone, whatever is patched; on 0.6.2 one path is on and the other refuses."""
+    bridge, asked = released("bridge-0.6.2"), {}
+
+    def run_suite(technique: str, target: Path, families: list[str], **options: Any) -> dict[str, Any]:
+        asked.update(options)
+        (rows,) = forked(tmp_path, [spec(target, mcore, options["kinds"], families=families)])
+        said = [
+            {"kind": "probe", "name": n.removeprefix("probe: "), "status": s, "reason": r}
+            for n, (s, r) in rows.items()
+        ]
+        return {"rows": said, "gains": [], "verdict": "PASS", "ok": not any(s == "failed" for s, _ in rows.values())}
+
+    monkeypatch.setattr("skillgen.evals.launch.run_suite", run_suite)
+    assert main(["eval", TECHNIQUE, str(bridge), "--probe", "--nproc", "4", "--mcore", str(mcore), "--json"]) == 0
+    assert asked["kinds"] == ["probe"]
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["CP 4 [2,2], MPU"]["status"] == "passed"
     assert rows["CP 4 [2,2], decentralized"]["status"] == "skipped"
     assert "refuses" in rows["CP 4 [2,2], decentralized"]["reason"]
+
+
+def test_the_probe_is_told_in_words() -> None:
+    from skillgen.evals.hierarchical_cp import probed
+
+    numbers = {"CP": ["inner only"] * 4, "computed by": ["Transformer Engine"] * 4}
+    rows = [
+        {"kind": "probe", "name": "MPU", "status": "failed", "reason": "far", "numbers": numbers},
+        {"kind": "probe", "name": "decentralized", "status": "skipped", "reason": "the target refuses this"},
+        {"kind": "probe", "name": "control: off", "status": "passed", "reason": ""},
+    ]
+    said = ["MPU: CP is inner only, computed by Transformer Engine", "decentralized: the target refuses this"]
+    assert probed(rows) == said
 
 
 def test_only_this_technique_has_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
