@@ -43,7 +43,7 @@ def run_suite(
 ) -> dict[str, Any]:
     """Run a technique's suite on a patched target; the report as a dict, also written to `report` if given.
 
-    `timeout` ends the whole run; `limit` is what agreement cases may take from their first collective on.
+    `timeout` ends the ranks' run, and each run of the target's own tests; `limit` is what agreement cases may take from their first collective on.
     `progress` is called with every row as it comes.
 
     Raises:
@@ -52,7 +52,7 @@ def run_suite(
     _check(nproc, nnodes, rdzv_endpoint, baseline)
     interpreter = python or sys.executable
     _need(interpreter, mcore, technique)
-    upstream = _upstream_tests(technique, Path(target_root), interpreter, mcore, kinds, mutate, progress)
+    upstream = _upstream_tests(technique, Path(target_root), interpreter, mcore, kinds, mutate, timeout, progress)
     with tempfile.TemporaryDirectory(prefix="skillgen-eval-") as folder:
         work = Path(folder)
         spec = {
@@ -95,6 +95,7 @@ def _upstream_tests(
     mcore: str | Path | None,
     kinds: Sequence[str] | None,
     mutate: str | None,
+    timeout: float,
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> list[dict[str, Any]]:
     """The row of the target's own tests, where the suite has that kind and nothing else was asked for."""
@@ -103,7 +104,7 @@ def _upstream_tests(
         return []
     from skillgen.evals import upstream
 
-    told = upstream.row(technique, target_root, python=python, mcore=str(mcore) if mcore else None)
+    told = upstream.row(technique, target_root, python=python, mcore=str(mcore) if mcore else None, limit=timeout)
     if progress is not None:
         progress(told)
     return [told]

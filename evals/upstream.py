@@ -20,7 +20,6 @@ from skillgen.target import Target, discover
 
 KIND = "upstream-tests"
 TESTS = "tests/unit_tests"
-LIMIT = 900.0  # seconds for one run of pytest
 SHOWN = 5  # names in a reason
 Outcomes = dict[str, str]  # by test: passed, failed or skipped
 
@@ -29,7 +28,7 @@ class _Unable(Exception):
     """Why the tests cannot be run; the case is skipped for it."""
 
 
-def row(technique: str, target_root: Path, *, python: str, mcore: str | None = None, limit: float = LIMIT) -> Any:
+def row(technique: str, target_root: Path, *, python: str, mcore: str | None = None, limit: float = 900) -> Any:
     """One row of the report: what newly fails with the patch, and how many tests passed without and with it."""
     started = time.monotonic()
     told: dict[str, Any] = {"family": "all", "variant": "", "kind": KIND, "name": "the target's own unit tests"}
@@ -98,7 +97,8 @@ def gain(told: Mapping[str, Any]) -> str:
 def newly_failing(theirs: Outcomes, ours: Outcomes) -> list[str]:
     """Tests that passed without the patch and do not with it, and tests of the patch that fail."""
     lost = [name for name, outcome in theirs.items() if outcome == "passed" and ours.get(name) != "passed"]
-    return lost + [name for name, outcome in ours.items() if name not in theirs and outcome == "failed"]
+    told = {*theirs, *(name.partition("::")[0] for name in lost)}  # a file's tests tell of it already
+    return lost + [name for name, outcome in ours.items() if name not in told and outcome == "failed"]
 
 
 def without_patch(target: Target, technique: str) -> dict[str, bytes | None]:
@@ -176,7 +176,7 @@ def read(report: ElementTree.Element) -> Outcomes:
         for child in case:
             if child.tag in ("failure", "error", "skipped"):
                 outcome = "skipped" if child.tag == "skipped" else "failed"
-        found[f"{name}::{test}" if name else test] = outcome
+        found[f"{name}::{test}" if name else test.replace(".", "/")] = outcome
     return found
 
 

@@ -1,0 +1,136 @@
+"""The target's own tests, without and with a patch: what newly fails is found, and the user's tree is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skillgen import ledger
+from skillgen.evals import report, upstream
+from skillgen.model import Change
+from skillgen.target import discover
+
+TECHNIQUE = "vision-frame-sharding"
+CONFIG = "nemo_automodel/components/distributed/config.py"
+TESTS = """\
+import pytest
+from nemo_automodel.components.distributed.config import double
+
+def test_double():
+    assert double(2) == 4
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_more(number):
+    assert double(number) == 2 * number
+
+def test_that_fails_here_anyway():
+    import no_such_module
+
+@pytest.mark.skip
+def test_for_a_gpu():
+    assert False
+"""
+FILES = {
+    "nemo_automodel/__init__.py": "",
+    "nemo_automodel/package_info.py": "MAJOR, MINOR = 0, 5\n",
+    CONFIG: "def double(number):\n    return 2 * number\n",
+    "tests/unit_tests/distributed/test_config.py": TESTS,
+    "tests/unit_tests/models/other/test_other.py": "def test_that_must_not_run():\n    raise SystemExit(9)\n",
+    ".gitignore": "__pycache__/\n",
+}
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A checkout of a small Automodel with a patch that makes `double` this, and a test that comes with it."""
+
+    def made(body: str, test: str = "def test_of_the_patch():\n    pass\n") -> Path:
+        for name, text in FILES.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        for command in (
+            ["init", "-q"],
+            ["add", "."],
+            ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"],
+        ):
+            subprocess.run(["git", *command], cwd=tmp_path, check=True)
+        new = "tests/unit_tests/distributed/test_patch.py"
+        changes = [
+            Change(CONFIG, FILES[CONFIG].encode(), f"def double(number):\n    return {body}\n".encode()),
+            Change(new, None, test.encode()),
+        ]
+        ledger.commit(discover(tmp_path), changes, technique=TECHNIQUE, family="some", pack_version="0")
+        return tmp_path
+
+    return made
+
+
+def contents(tree: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(tree)): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+
+
+def test_a_patch_that_breaks_nothing(make: Make) -> None:
+    tree = make("number + number")
+    with open(tree / "tests/unit_tests/distributed/test_config.py", "a") as file:
+        file.write("\ndef test_of_the_user():\n    pass\n")  # an edit that is not ours stays in both arms
+    before = contents(tree)
+    row = upstream.row(TECHNIQUE, tree, python=sys.executable)
+    assert row["status"] == "passed" and row["folders"] == ["tests/unit_tests/distributed"], row
+    assert row["numbers"]["before"] == [{"passed": 4, "failed": 1, "skipped": 1}]
+    assert row["numbers"]["after"] == [{"passed": 5, "failed": 1, "skipped": 1}]
+    assert upstream.gain(row).endswith(
+        ": 4 passed, 1 failed without the patch; 5 passed, 1 failed with it and its tests"
+    )
+    assert contents(tree) == before
+
+
+def test_what_newly_fails_is_named_also_where_a_file_no_longer_imports(make: Make) -> None:
+    tree = make("2 * number\nraise ImportError", test="def test_of_the_patch():\n    assert False\n")
+    row = upstream.row(TECHNIQUE, tree, python=sys.executable)
+    folder = "tests/unit_tests/distributed"
+    lost = [f"{folder}/test_config::{name}" for name in ("test_double", "test_more[0]", "test_more[1]")]
+    assert row["status"] == "failed" and row["checks"] == {"tests that newly fail": (4, 0)}
+    assert row["numbers"]["newly failing"] == [[*lost, f"{folder}/test_patch::test_of_the_patch"]]
+    assert row["reason"].startswith(f"newly failing: {lost[0]}, ")
+
+
+def test_what_cannot_run_is_skipped_with_its_reason(make: Make, tmp_path: Path) -> None:
+    tree = make("number + number")
+    late = upstream.row(TECHNIQUE, tree, python=sys.executable, limit=0.01)
+    assert late["status"] == "skipped" and "did not end within 0.01 s" in late["reason"]
+    bare = upstream.row(TECHNIQUE, tree, python="/bin/false")
+    assert bare["status"] == "skipped" and bare["reason"] == "/bin/false has no pytest"
+    ledger.revert(discover(tree), TECHNIQUE)
+    assert "no receipt" in upstream.row(TECHNIQUE, tree, python=sys.executable)["reason"]
+    wheel = tmp_path / "wheel"
+    (wheel / "nemo_automodel").mkdir(parents=True)
+    (wheel / "nemo_automodel/__init__.py").touch()
+    row = upstream.row(TECHNIQUE, wheel, python=sys.executable)
+    assert row["status"] == "skipped" and "wheel" in row["reason"]
+    record = report.finish(
+        {"rows": [row], "nproc": 2, "backend": "gloo", "seconds": 1, "mutate": None, "technique": TECHNIQUE}
+    )
+    assert not record["ok"] and record["gains"] == []
+
+
+@pytest.mark.parametrize(
+    ("edited", "folders"),
+    [
+        ("recipes/vlm/finetune.py", ["recipes"]),
+        ("components/models/other/model.py", ["models/other"]),
+        ("components/models/missing/model.py", []),
+        ("components/distributed/deep/new.py", ["distributed"]),
+        ("docs/page.md", []),
+    ],
+)
+def test_tests_are_those_beside_the_edited_files(make: Make, edited: str, folders: list[str]) -> None:
+    tree = make("number + number")
+    (tree / "tests/unit_tests/recipes").mkdir()
+    found = upstream.test_folders(discover(tree), [f"nemo_automodel/{edited}"])
+    assert found == [f"tests/unit_tests/{folder}" for folder in folders]
