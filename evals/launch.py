@@ -43,7 +43,8 @@ def run_suite(
 ) -> dict[str, Any]:
     """Run a technique's suite on a patched target; the report as a dict, also written to `report` if given.
 
-    `timeout` ends the ranks' run, and each run of the target's own tests; `limit` is what agreement cases may take from their first collective on.
+    `timeout` ends the run of the ranks, and each of the target's own tests; `limit` is what agreement cases may take
+    from their first collective on.
     `progress` is called with every row as it comes.
 
     Raises:

@@ -46,7 +46,10 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
     if subprocess.run([python, "-c", "import pytest"], capture_output=True).returncode:
         raise _Unable(f"{python} has no pytest")
     original = without_patch(target, technique)
-    edited = [path for path, content in original.items() if content is not None]
+    code = target.relative(target.package) + "/"
+    edited = [
+        path for path, was in original.items() if was is not None and path.startswith(code) and path.endswith(".py")
+    ]
     folders = test_folders(target, edited)
     if not folders:
         raise _Unable("no folder of tests belongs to the files that the patch edits")
@@ -63,15 +66,22 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
         facts = {"technique": technique, "mcore": mcore, "modules": modules}
 
         def run(copy: Path, tests: Sequence[str]) -> Outcomes:
-            return outcomes(copy, tests, _source(target), facts, python, limit)
+            return read(run_tests(copy, tests, _source(target), facts, python, limit))
 
-        theirs, ours = run(before, [path for path in folders if (before / path).exists()]), run(after, folders)
+        there = [path for path in folders if (before / path).exists()]
+        report = run_tests(before, there, _source(target), facts, python, limit)
+        theirs = read(report)
+        if "passed" not in theirs.values():
+            why = (
+                next((child.text for child in report.iter() if child.tag in ("error", "failure")), None)
+                or "all skipped"
+            )
+            raise _Unable(f"none of {len(theirs)} tests passes here even without the patch: {why.split(chr(10))[-1]}")
+        ours = run(after, folders)
         worse = newly_failing(theirs, ours)
         files = sorted({name.partition("::")[0] for name in worse})
         again = run(after, files) if worse else {}  # a test may fail for lack of time
         worse = [name for name in worse if again.get(name) != "passed"]
-    if "passed" not in theirs.values():
-        raise _Unable(f"none of the {len(theirs)} tests in {', '.join(folders)} passes here even without the patch")
     return _judged(folders, theirs, ours, worse)
 
 
@@ -115,12 +125,10 @@ def without_patch(target: Target, technique: str) -> dict[str, bytes | None]:
 
 
 def test_folders(target: Target, edited: Iterable[str]) -> list[str]:
-    """The folders under `tests/unit_tests` that mirror the edited files' folders, the nearest that is there."""
+    """The folders under `tests/unit_tests` that mirror those of edited modules, the nearest that is there."""
     package = target.relative(target.package)
     found = set()
     for path in edited:
-        if not path.startswith(package + "/") or not path.endswith(".py"):
-            continue
         parts = PurePosixPath(path).relative_to(package).parts[:-1]
         parts = parts[1:] if parts[:1] == ("components",) else parts
         for length in range(len(parts), 0, -1):
@@ -145,10 +153,10 @@ def copy_tree(target: Target, copy: Path) -> None:
             shutil.copyfile(source, copy / name)
 
 
-def outcomes(
+def run_tests(
     copy: Path, tests: Sequence[str], source: str, facts: Mapping[str, Any], python: str, limit: float
-) -> Outcomes:
-    """Run the tests of a copy on the CPU; what each came to."""
+) -> ElementTree.Element:
+    """Run tests of a copy on the CPU; the JUnit report."""
     result = copy / ".skillgen-outcomes.xml"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "skillgen.evals.upstream_plugin"]
     command += ["-o", "addopts=", "--continue-on-collection-errors", f"--junitxml={result}", *tests]
@@ -163,7 +171,7 @@ def outcomes(
         raise _Unable(f"{', '.join(tests)} did not end within {limit:g} s") from None
     if not result.is_file():
         raise _Unable(f"pytest did not come to its end: {(done.stderr or done.stdout).strip()[-300:]}")
-    return read(ElementTree.parse(result).getroot())
+    return ElementTree.parse(result).getroot()
 
 
 def read(report: ElementTree.Element) -> Outcomes:

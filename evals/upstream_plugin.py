@@ -7,9 +7,12 @@ import os
 from contextlib import suppress
 from typing import Any
 
+import pytest
 
-def pytest_configure(config: Any) -> None:
-    """Import the edited modules once, by the suite's own harness, and leave them to the tests."""
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Import the edited modules once, by the suite's own harness, before a conftest asks for what stands in."""
     from skillgen.evals.launch import suite_of
 
     facts = json.loads(os.environ["SKILLGEN_UPSTREAM"])

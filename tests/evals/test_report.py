@@ -110,6 +110,43 @@ def test_worst_check_is_the_one_nearest_to_its_limit() -> None:
     assert report.worst(row("passed", checks={"a": (1, 10), "b": (9, 10), "c": (0, 0)})) == "b 9 of 10"
 
 
+def test_a_comparison_is_a_table_of_its_arms() -> None:
+    numbers = {
+        "bytes over needed, ours": [1.0, 1.04],
+        "bytes over needed, upstream": [2.5, 2.25],
+        "ours, mean and worst": [[1.001, 1.01], None],
+        "upstream, mean and worst": [[1.2, 1.7], None],
+        "collectives, ours": [["all_gather"], ["all_gather"]],
+    }
+    made = record(row("passed", kind="compare", numbers=numbers))
+    assert report.comparison.table(made["rows"][0]) == [
+        ["", "ours", "upstream"],
+        ["bytes over needed", "1.04", "2.5"],
+        ["mean and worst", "1.001, 1.01", "1.2, 1.7"],
+        ["collectives", "all_gather", ""],
+    ]
+    assert "| bytes over needed | 1.04 | 2.5 |" in report.markdown(made)
+    assert "<td>bytes over needed<td>1.04<td>2.5</tr>" in report.page(made)
+
+
+def test_costs_of_another_form_are_judged_by_their_checks_alone() -> None:
+    made = record(row("passed", kind="cost", numbers={"plans per second": [5]}, checks={"bytes": (1, 2)}))
+    assert made["ok"] and made["gains"] == [] and "Cost:" not in report.markdown(made) + report.page(made)
+
+
+def test_the_targets_own_tests_are_counted_but_prove_no_family() -> None:
+    numbers = {
+        "before": [{"passed": 1430, "failed": 2}],
+        "after": [{"passed": 1433, "failed": 2}],
+        "newly failing": [[]],
+    }
+    own = row("passed", kind="upstream-tests", family="all", numbers=numbers)
+    made = record(own, row("passed"))
+    assert made["ok"] and "1,430 passed, 2 failed without the patch; 1,433 passed" in made["gains"][0]
+    assert record(row("skipped", family="all"), row("passed"))["ok"]
+    assert not record(own, row("skipped"))["ok"]
+
+
 def test_three_files(tmp_path: Path) -> None:
     report.write(record(COST), tmp_path / "deep" / "folder")
     assert json.loads((tmp_path / "deep" / "folder" / "report.json").read_text())["counts"]["passed"] == 1

@@ -40,6 +40,7 @@ FILES = {
     CONFIG: "def double(number):\n    return 2 * number\n",
     "tests/unit_tests/distributed/test_config.py": TESTS,
     "tests/unit_tests/models/other/test_other.py": "def test_that_must_not_run():\n    raise SystemExit(9)\n",
+    "docs/page.md": "A page.\n",
     ".gitignore": "__pycache__/\n",
 }
 
@@ -62,6 +63,7 @@ def make(tmp_path: Path) -> Make:
             subprocess.run(["git", *command], cwd=tmp_path, check=True)
         new = "tests/unit_tests/distributed/test_patch.py"
         changes = [
+            Change("docs/page.md", FILES["docs/page.md"].encode(), b"More.\n"),
             Change(CONFIG, FILES[CONFIG].encode(), f"def double(number):\n    return {body}\n".encode()),
             Change(new, None, test.encode()),
         ]
@@ -126,7 +128,6 @@ def test_what_cannot_run_is_skipped_with_its_reason(make: Make, tmp_path: Path) 
         ("components/models/other/model.py", ["models/other"]),
         ("components/models/missing/model.py", []),
         ("components/distributed/deep/new.py", ["distributed"]),
-        ("docs/page.md", []),
     ],
 )
 def test_tests_are_those_beside_the_edited_files(make: Make, edited: str, folders: list[str]) -> None:
