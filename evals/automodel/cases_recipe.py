@@ -12,6 +12,7 @@ from ..arms import apart
 from ..context import SEED, Case, Context, Result
 from ..families.base import Item
 from ..harness import Skip
+from . import cases_publish
 from .recipe import Embedded, differing, embed, make
 from .recipe_models import MODELS, RecipeModel
 from .towers import Tower
@@ -22,8 +23,9 @@ ROLES = (("fine-tuning", False), ("fine-tuning", True), ("distillation", False),
 
 
 def cases(context: Context, family: Tower) -> Iterator[Case]:
-    """Every recipe case of one family; none where the target embeds in forward or the family is not of 0.5.0."""
+    """Every recipe case of one family of 0.5.0; where the target embeds in forward, of the recipes alone."""
     if context.harness.in_forward or family.name not in MODELS:
+        yield from cases_publish.cases(context, family)
         return
     source = MODELS[family.name](family)
     for cp in context.cp_sizes():

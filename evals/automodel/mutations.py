@@ -88,6 +88,22 @@ BEFORE_FORWARD: dict[str, Callable[[AutomodelHarness], None]] = {
 }
 
 
+def _in_forward_not_restored(harness: AutomodelHarness) -> None:
+    recipe: Any = harness.load("recipes.vlm.finetune")
+    recipe.reset_cp_vision_group = lambda token: None
+
+
+def _in_forward_distillation_forgotten(harness: AutomodelHarness) -> None:
+    recipe: Any = harness.load("recipes.vlm.kd").KnowledgeDistillationRecipeForVLM
+    recipe._cp_vision_frame_sharding_context = lambda self: nullcontext()
+
+
+IN_FORWARD: dict[str, Callable[[AutomodelHarness], None]] = {
+    "group-not-restored": _in_forward_not_restored,
+    "distillation-forgotten": _in_forward_distillation_forgotten,
+}
+
+
 def names() -> list[str]:
     """Every mutation, by the name that `--mutate` takes."""
     return [*RUNTIME, *BEFORE_FORWARD]
@@ -99,6 +115,7 @@ def apply(name: str, context: Context) -> None:
         for attributes, fault in RUNTIME[name]:
             mutations.put(context.harness.runtime(), attributes, fault)
         return
-    if context.harness.in_forward:
+    faults = IN_FORWARD if context.harness.in_forward else BEFORE_FORWARD
+    if name not in faults:
         raise Skip(f"{name} is about recipes that embed before forward")
-    BEFORE_FORWARD[name](context.harness)
+    faults[name](context.harness)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..context import Context
 from ..measure import Traffic, collectives, patches_seen
-from .harness import ALWAYS
+from .harness import ALWAYS, UPSTREAM, AutomodelHarness
 from .recipe_models import RecipeModel
 
 RECIPES = {"fine-tuning": "recipes.vlm.finetune", "distillation": "recipes.vlm.kd"}
@@ -42,7 +42,16 @@ class _Reached(Exception):
     """The recipe came to the call at which it is stopped."""
 
 
-def make(context: Context, model: Any, *, cp: int, tp: int = 1, kind: str = "fine-tuning", **policy: Any) -> Any:
+def make(
+    context: Context,
+    model: Any,
+    *,
+    cp: int,
+    tp: int = 1,
+    kind: str = "fine-tuning",
+    teacher: Any = None,
+    **policy: Any,
+) -> Any:
     """A recipe whose distributed part is set up as `setup()` does it, from a configuration with this policy.
 
     Without a policy the configuration says nothing of multimodal sharding, as before the patch.
@@ -50,7 +59,7 @@ def make(context: Context, model: Any, *, cp: int, tp: int = 1, kind: str = "fin
     harness = context.harness
     section: dict[str, Any] = {"strategy": "fsdp2", "cp_size": cp, "tp_size": tp}
     if policy:
-        section["multimodal"] = {"vision": {"frame_sharding": {**ALWAYS, **policy}}}
+        section["multimodal"] = {"vision": {"frame_sharding": {**always(harness), **policy}}}
     node = harness.load("components.config.loader").ConfigNode(
         {"distributed": section, "dist_env": {"timeout_minutes": (context.limit + 5) / 60}}
     )
@@ -65,8 +74,18 @@ def make(context: Context, model: Any, *, cp: int, tp: int = 1, kind: str = "fin
     recipe.dist_env = types.SimpleNamespace(device=context.device, world_size=context.world, is_main=context.rank == 0)
     recipe.model_parts = [model]
     if kind == "distillation":
-        recipe.teacher_model = model
+        recipe.teacher_model = teacher or model
     return recipe
+
+
+def always(harness: AutomodelHarness) -> dict[str, Any]:
+    """Options with which every batch is sharded, of those that this release has."""
+    known = (
+        harness.load(UPSTREAM).CpVisionFrameShardingConfig
+        if harness.in_forward
+        else harness.glue().FrameShardingConfig
+    )
+    return {name: value for name, value in ALWAYS.items() if name in known.__dataclass_fields__}
 
 
 @contextmanager
