@@ -1,4 +1,4 @@
-"""The recipes of Automodel 0.7.0 publish group and policy; where they forget to, or to take them back, a case fails."""
+"""The recipes of Automodel 0.7.0 publish group and policy; where they forget it, or to take it back, a case fails."""
 
 from __future__ import annotations
 
