@@ -28,7 +28,8 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     place = hcp_sites.site(target, family)
     consumer = options.get("consumer") or _consumer_in_place(target)
     edits, files, notes = PARTS[family](place, consumer)
-    header = vendoring.header(target.package / INITIALIZE)
+    like = hcp_sites.STATE if family == "attention" else INITIALIZE
+    header = vendoring.header(target.package / like)
     kept = {path: text for path, text in files.items() if place.tests_root or not path.startswith("tests/")}
     if not place.tests_root and family != "attention":
         notes = ("no-test-tree", *notes)
@@ -80,9 +81,11 @@ def _recipe(place: Site, consumer: str) -> Parts:
 
 
 def _attention(place: Site, consumer: str) -> Parts:
-    from skillgen.render import sections
+    from skillgen.render import render, sections
 
-    return hcp_edits.attention(place, sections(f"{TEMPLATES}/core.py.j2")), {}, ()
+    test = "tests/unit_tests/extension/test_hierarchical_context_parallel.py"
+    files = {test: render(f"{TEMPLATES}/tests/core.py.j2")}
+    return hcp_edits.attention(place, sections(f"{TEMPLATES}/core.py.j2")), files, ()
 
 
 PARTS = {"groups": _groups, "checks": _checks, "recipe": _recipe, "attention": _attention}
