@@ -54,7 +54,8 @@ def corrections(place: Site, consumer: str) -> list[Edit]:
         text = place.read(path)
         if not text:
             continue
-        code = {name: new.strip("\n") for name, new in sections("hierarchical_cp/docs.md.j2", consumer=consumer).items()}
+        parts = sections("hierarchical_cp/docs.md.j2", consumer=consumer)
+        code = {name: new.strip("\n") for name, new in parts.items()}
         found = [passage for passage in PASSAGES if passage.part == place.part and _has(text, passage.old)]
         edits += [ReplaceText(path=path, old=passage.old, new=code[passage.name]) for passage in found]
         if path in SKILLS:
