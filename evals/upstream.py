@@ -79,7 +79,7 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
             raise _Unable(f"none of {len(theirs)} tests passes here even without the patch: {why.split(chr(10))[-1]}")
         ours = run(after, folders)
         worse = newly_failing(theirs, ours)
-        files = sorted({name.partition("::")[0] for name in worse})
+        files = sorted({file_of(after, name) for name in worse})
         again = run(after, files) if worse else {}  # a test may fail for lack of time
         worse = [name for name in worse if again.get(name) != "passed"]
     return _judged(folders, theirs, ours, worse)
@@ -109,6 +109,14 @@ def newly_failing(theirs: Outcomes, ours: Outcomes) -> list[str]:
     lost = [name for name, outcome in theirs.items() if outcome == "passed" and ours.get(name) != "passed"]
     told = {*theirs, *(name.partition("::")[0] for name in lost)}  # a file's tests tell of it already
     return lost + [name for name, outcome in ours.items() if name not in told and outcome == "failed"]
+
+
+def file_of(copy: Path, name: str) -> str:
+    """The file of a test, whose name may go on with a class; its folder where the file is gone."""
+    path = PurePosixPath(name.partition("::")[0])
+    while not (copy / f"{path}.py").is_file() and not (copy / path).is_dir():
+        path = path.parent
+    return f"{path}.py" if (copy / f"{path}.py").is_file() else path.as_posix()
 
 
 def without_patch(target: Target, technique: str) -> dict[str, bytes | None]:

@@ -102,6 +102,15 @@ def test_what_newly_fails_is_named_also_where_a_file_no_longer_imports(make: Mak
     assert row["reason"].startswith(f"newly failing: {lost[0]}, ")
 
 
+def test_a_test_that_passes_when_it_runs_again_is_no_loss(make: Make) -> None:
+    once = "import pathlib\n\nclass TestOnce:\n    def test_of_the_patch(self):\n        mark = pathlib.Path('mark')\n"
+    tree = make(
+        "number + number", test=once + "        seen = mark.exists()\n        mark.touch()\n        assert seen\n"
+    )
+    row = upstream.row(TECHNIQUE, tree, python=sys.executable)
+    assert row["status"] == "passed" and row["numbers"]["after"][0]["failed"] == 2
+
+
 def test_what_cannot_run_is_skipped_with_its_reason(make: Make, tmp_path: Path) -> None:
     tree = make("number + number")
     late = upstream.row(TECHNIQUE, tree, python=sys.executable, limit=0.01)
