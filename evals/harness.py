@@ -142,6 +142,9 @@ class _Anything(type):
             raise AttributeError(name)
         return Inert
 
+    def __contains__(cls, item: object) -> bool:
+        return False
+
 
 class Inert(metaclass=_Anything):
     """What an inert module has under every name: a decorator, a base class, an annotation, a constant."""

@@ -68,7 +68,7 @@ def published(context: Context, cp: int, *, over_tp: bool = False, **options: An
         with harness.glue().publish(tp_mesh(context), policy):
             yield
         return
-    group = context.new_groups([list(range(context.world))]) if over_tp else context.layout(cp).cp
+    group = context.layout(context.world if over_tp else cp).cp
     token = upstream.set_cp_vision_group(group, config=policy, spans_only_cp=not over_tp)
     try:
         yield
@@ -77,11 +77,13 @@ def published(context: Context, cp: int, *, over_tp: bool = False, **options: An
 
 
 def tp_mesh(context: Context) -> Any:
-    """A mesh of all ranks with TP of 2 within CP; Skip where there are too few."""
+    """A mesh of all ranks with TP of 2 within CP, made once; Skip where there are too few."""
     if context.world < 4:
         raise Skip("CP x TP needs 4 ranks")
-    shape = (1, context.world // 2, 2)
-    return init_device_mesh(context.device.type, shape, mesh_dim_names=("dp", "cp", "tp"))
+    if "tp" not in _meshes:
+        shape = (1, context.world // 2, 2)
+        _meshes["tp"] = init_device_mesh(context.device.type, shape, mesh_dim_names=("dp", "cp", "tp"))
+    return _meshes["tp"]
 
 
 def build(context: Context, family: Tower, dtype: torch.dtype, *, freeze: bool = False, large: bool = False) -> Any:

@@ -60,21 +60,11 @@ class AutomodelHarness(TargetHarness):
 
     @contextmanager
     def published(self, mesh: Any, **options: Any) -> Iterator[None]:
-        """The mesh's group and a policy are published while the block runs, as the target's recipe does it."""
-        options = {**ALWAYS, **options}
-        if not self.in_forward:
-            glue = self.glue()
-            config = glue.MultimodalConfig(glue.VisionConfig(glue.FrameShardingConfig(**options)))
-            with glue.publish(mesh, types.SimpleNamespace(multimodal=config)):
-                yield
-            return
-        upstream = self.load(UPSTREAM)
-        policy = upstream.CpVisionFrameShardingConfig(**options)
-        token = upstream.set_cp_vision_group(mesh["cp"].get_group(), config=policy)
-        try:
+        """The mesh's group and a policy are published by 0.5.0's glue, as the patched recipe does it."""
+        glue = self.glue()
+        config = glue.MultimodalConfig(glue.VisionConfig(glue.FrameShardingConfig(**{**ALWAYS, **options})))
+        with glue.publish(mesh, types.SimpleNamespace(multimodal=config)):
             yield
-        finally:
-            upstream.reset_cp_vision_group(token)
 
     def group(self) -> Any:
         """The group that is published now, or None."""
