@@ -8,6 +8,7 @@ from skillgen.model import (
     AddContext,
     AddDefinition,
     AddImport,
+    AddItem,
     Edit,
     InsertBefore,
     ReplaceExpression,
@@ -47,6 +48,7 @@ def shared_edits(site: FrameSite) -> list[Edit]:
 
 def _scope(path: str) -> list[Edit]:
     return [
+        AddItem(path=path, name="__all__", code='"published_scope"', after='"maybe_distribute_visual"'),
         AddDefinition(path=path, before="cp_vision_frame_sharding_active", code=SCOPE),
         ReplaceExpression(
             path=path,

@@ -66,6 +66,8 @@ def replace(edit: ReplaceStatement, tree: Tree) -> Splice | None:
     else:
         mine = {id(place.node) for place, _ in ours}
         runs = occurrences(tree, scope, clean(edit.anchor))
+        if {tree.shape(node) for node in parse_code(code)} <= {tree.shape(n) for n in parse_code(clean(edit.anchor))}:
+            raise ValueError(f"what replaces statements must not be some of them: {edit.code!r}")
         found = [place for place, _ in runs if id(place.node) not in mine]
     if not found and ours:
         return None

@@ -133,3 +133,9 @@ def test_drift(edit: ReplaceExpression | ReplaceWords | AddContext, sought: str,
 def test_a_run_that_is_interrupted_is_drift() -> None:
     moved = CONFIG.replace("rows = rows * 2", "rows = rows * 2\n        log(rows)")
     check_drift(RUN, moved, "statement `rows = self.encode(1)", [25, 22])
+
+
+def test_statements_are_not_replaced_by_some_of_them() -> None:
+    edit = ReplaceStatement(path=PATH, function="run", anchor=RUN.anchor, code="rows = rows * 2")
+    with pytest.raises(ValueError, match="must not be some of them"):
+        check_noop(edit, CONFIG)

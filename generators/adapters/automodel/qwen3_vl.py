@@ -12,6 +12,7 @@ COUNT = """\
 spatial_merge_size_sq = self.model.visual.spatial_merge_size**2
 num_image_tokens = int((image_grid_thw.prod(-1) // spatial_merge_size_sq).sum().item())
 image_embeds = merged_output.pooler_output[:num_image_tokens]
+video_embeds = merged_output.pooler_output[num_image_tokens:]
 """
 
 
@@ -21,7 +22,7 @@ def edits(site: FrameSite, code: Mapping[str, str]) -> list[Edit]:
     return [
         *drop_in(path),
         InsertBefore(path=path, function=prepare, anchor=FIRST, code=code["count"]),
-        ReplaceStatement(path=path, function=prepare, anchor=COUNT, code=COUNT.splitlines()[-1]),
+        ReplaceStatement(path=path, function=prepare, anchor=COUNT, code=code["split"]),
     ]
 
 
