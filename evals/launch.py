@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -189,7 +190,9 @@ def _watch(
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "PYTHONFAULTHANDLER": "1"}
     told = 0
     with open(work / "torchrun.log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, start_new_session=True, preexec_fn=_end_with_parent
+        )
         try:
             deadline = time.monotonic() + timeout
             while process.poll() is None and time.monotonic() < deadline:
@@ -200,6 +203,12 @@ def _watch(
             _kill(process)
     _tell(work, told, progress)
     return ended
+
+
+def _end_with_parent() -> None:
+    """Let Linux ask torchrun to end, which then ends its ranks, when this process is killed and can do nothing."""
+    set_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_signal, signal.SIGTERM)
 
 
 def _tell(work: Path, told: int, progress: Callable[[dict[str, Any]], None] | None) -> int:

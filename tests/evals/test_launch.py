@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -132,3 +133,31 @@ def test_one_torchrun_with_the_ranks_asked_for() -> None:
     many = launch.torchrun("python", 8, 2, "host:29500", Path("/work"))
     assert one[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "4"] and "--standalone" in one
     assert many[many.index("--nnodes") + 1] == "2" and many[many.index("--rdzv-endpoint") + 1] == "host:29500"
+
+
+def test_a_killed_command_leaves_no_torchrun_behind(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    sleeper = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+    script.write_text(
+        "import pathlib, sys\n"
+        "from skillgen.evals import launch\n"
+        "pathlib.Path('progress.jsonl').touch()\n"
+        f"launch._watch([sys.executable, '-c', {sleeper!r}], pathlib.Path('.'), 60, None)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
+    told, deadline = tmp_path / "pid", time.monotonic() + 30
+    while not (told.is_file() and told.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pid = int(told.read_text())
+    parent.kill()
+    parent.wait()
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
