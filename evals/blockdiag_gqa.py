@@ -11,6 +11,11 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
     from .context import Case, Context
 
 KINDS = ("crash", "parity")
+MUTATIONS = (
+    "told-nothing",
+    "other-order",
+    "first-copy-learns",
+)
 CONTROLS: tuple[str, ...] = ()
 FAMILIES = "skillgen.evals.automodel.attention"
 NEEDED = {"torch": "torch", "transformers": "transformers"}

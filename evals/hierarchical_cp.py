@@ -12,6 +12,13 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
     from .hcp.families import Part
 
 KINDS = ("groups", "wiring", "checks", "recipe", "numerics", "probe", "cost")
+MUTATIONS = (
+    "groups-swapped",
+    "global-unset",
+    "hcp-unread",
+    "validation-dropped",
+    "no-reorder",
+)
 PROBE = {"megatron-bridge": "groups", "megatron-core": "attention"}  # whose probe needs no patch
 CONTROLS: tuple[str, ...] = ()
 FAMILIES = "skillgen.evals.hcp.families"

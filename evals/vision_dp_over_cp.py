@@ -11,6 +11,22 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
     from .harness import Harness
 
 KINDS = ("parity", "agreement", "cost", "training", "upstream-tests")
+MUTATIONS = (
+    "no-reduce",
+    "order",
+    "placeholder-leak",
+    "cut-tubelet",
+    "no-agree",
+    "swap",
+    "swap-gradient",
+    "count",
+    "frozen-reduce",
+    "local-backward",
+    "upcast",
+    "digest",
+    "never-off",
+    "gather-before-projection",
+)
 CONTROLS = ("minimax_m3",)  # refused by scan; forced all the same, parity has to fail
 FAMILIES = "skillgen.evals.families"
 NEEDED = {"torch": "torch", "transformers": "'transformers<=5.12.1'", "megatron.core": ""}  # "": from --mcore

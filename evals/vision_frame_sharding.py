@@ -13,6 +13,20 @@ if TYPE_CHECKING:  # the launcher reads this module where there is no torch
 
 # Each kind has a module of cases with `cases(context, family)`; upstream's tests run before the ranks start.
 KINDS = ("recipe", "parity", "trainable", "agreement", "compare", "upstream-tests")
+MUTATIONS = (
+    "frame-order",
+    "cut-entry",
+    "sum-dropped",
+    "threshold-per-rank",
+    "swap",
+    "swap-gradient",
+    "placeholder-leak",
+    "no-agree",
+    "digest",
+    "group-not-restored",
+    "distillation-forgotten",
+    "embeddings-detached",
+)
 MODULES = {
     "recipe": "automodel.cases_recipe",
     "parity": "cases_frames_towers",

@@ -105,6 +105,12 @@ def _choose(rows: Sequence[Row], families: Sequence[str], ours: set[str]) -> tup
             hint=f"one of: {', '.join(by_family) or 'none'}",
             exit_code=USAGE,
         )
+    if not by_family:
+        raise SkillgenError(
+            "nothing-to-patch",
+            "this technique knows nothing in this target",
+            hint="`skillgen scan` shows which techniques do; each is for one product",
+        )
     asked = [by_family[family] for family in dict.fromkeys(families)] or list(by_family.values())
     chosen = [row for row in asked if row.plannable or (row.outcome is Outcome.APPLIED and row.family in ours)]
     idle = [row for row in asked if row not in chosen and row.outcome in (Outcome.APPLIED, Outcome.UPSTREAM)]

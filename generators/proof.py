@@ -21,7 +21,10 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
     from skillgen import registry
     from skillgen.evals.launch import run_suite, suite_of
 
+    registry.load(args.technique)
     suite = suite_of(args.technique)
+    _known("kind", args.kind or [], suite.KINDS)
+    _known("mutate", [args.mutate] if args.mutate else [], suite.MUTATIONS)
     kinds = ["probe"] if args.probe else args.kind
     if args.probe:
         families = [_probed(suite, args.technique, target.product)]
@@ -75,6 +78,16 @@ def _probed(suite: Any, technique: str, product: str) -> str:
         message = f"{technique} has no probe for {product}"
         raise SkillgenError("no-probe", message, hint="skillgen eval hierarchical-cp TARGET --probe", exit_code=USAGE)
     return family
+
+
+def _known(option: str, asked: Sequence[str], names: Sequence[str]) -> None:
+    if unknown := [name for name in asked if name not in names]:
+        raise SkillgenError(
+            f"no-such-{option}",
+            f"--{option} {unknown[0]}: this technique's eval has none of that name",
+            hint=f"one of: {', '.join(names)}",
+            exit_code=USAGE,
+        )
 
 
 def _families(

@@ -1,0 +1,45 @@
+"""What a suite says of itself is what it has, and a name that it does not have is refused before any rank starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from skillgen import registry
+from skillgen.cli import main
+from skillgen.errors import USAGE
+from skillgen.evals.launch import suite_of
+
+
+def test_every_suite_names_its_mutations() -> None:
+    from skillgen.evals import mutations
+    from skillgen.evals.automodel import cases_attention
+    from skillgen.evals.automodel import mutations as frames
+    from skillgen.evals.hcp import mutations as hcp
+
+    has = {
+        "blockdiag-gqa": list(cases_attention.FAULTS),
+        "hierarchical-cp": hcp.names(),
+        "vision-dp-over-cp": mutations.names(),
+        "vision-frame-sharding": frames.names(),
+    }
+    assert {name: list(suite_of(name).MUTATIONS) for name in registry.names()} == has
+
+
+@pytest.mark.parametrize("option", ["--mutate", "--kind"])
+def test_a_name_that_no_suite_has(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = tmp_path / "nemo_automodel"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    assert main(["eval", "vision-frame-sharding", str(tmp_path), option, "no-such", "--json"]) == USAGE
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == f"no-such-{option[2:]}"
+
+
+def test_a_technique_for_another_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = tmp_path / "nemo_automodel"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    assert main(["apply", "vision-dp-over-cp", str(tmp_path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "nothing-to-patch"
