@@ -67,7 +67,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--releases", type=Path, required=True)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--report", type=Path, default=Path("reports/demo-bridge"), help="where `make demo` wrote its report")
+    parser.add_argument(
+        "--report", type=Path, default=Path("reports/demo-bridge"), help="where `make demo` wrote its report"
+    )
     args = parser.parse_args()
     table = Table(args.times)
     with tempfile.TemporaryDirectory() as folder:
