@@ -52,7 +52,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
 def _trainable(site: FrameSite, asked: bool | None) -> bool:
     """Whether the embedding call trains; without a choice, as an earlier apply left it."""
     if site.in_forward:
-        if asked is not None:
+        if asked:
             raise SkillgenError(
                 "no-such-option",
                 "--trainable is for releases that embed before forward; this one embeds in it, where gradients flow",
