@@ -27,15 +27,6 @@ def published_scope() -> _GroupScope | None:
     return _CP_VISION_GROUP.get()
 '''
 
-# A recipe that was not set up has no policy, and needs none.
-ENABLED = """\
-policy = getattr(self, "cp_vision_frame_sharding", None)
-if policy is None or not policy.enabled:
-    yield
-    return
-
-"""
-
 PUBLISH = """\
 if self.cp_vision_frame_sharding.mesh_dims != ("cp",):
     with vision_frame_sharding.publish(self.device_mesh, self.cp_vision_frame_sharding):
@@ -91,11 +82,12 @@ def _recipes(folder: str) -> list[Edit]:
     distill = "KnowledgeDistillationRecipeForVLM"
     return [
         AddImport(path=finetune, module="nemo_automodel.components.distributed", names=("vision_frame_sharding",)),
-        InsertBefore(
+        # distillation enters this context too now, also on a recipe that was built without its setup
+        ReplaceExpression(
             path=finetune,
-            function=f"FinetuneRecipeForVLM.{CONTEXT}",
-            anchor="mesh_dim = self.cp_vision_frame_sharding.mesh_dims[0]",
-            code=ENABLED,
+            scope=f"FinetuneRecipeForVLM.{CONTEXT}",
+            old="self.device_mesh is None",
+            new='self.device_mesh is None or not hasattr(self, "cp_vision_frame_sharding")',
         ),
         InsertBefore(
             path=finetune,

@@ -45,3 +45,4 @@ def test_the_patched_recipes_publish(runs: dict[str, dict[str, str]]) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_caught(runs: dict[str, dict[str, str]], name: str) -> None:
     assert runs[name][f"qwen3_vl recipe: CP 2, {FAULTS[name]}"] == "failed"
+    assert runs[name]["qwen3_vl recipe: without a policy, nothing is switched on"] == "passed"
