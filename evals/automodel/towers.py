@@ -104,6 +104,21 @@ class GridTower(Tower):
     merged: bool = False  # images and videos are encoded in one call
     entries: ClassVar[bool] = False  # frames of an item see each other
 
+    def qwen_sizes(self, large: bool) -> dict[str, int]:
+        """The smallest vision configuration that Qwen's towers take."""
+        width, depth = (128, 4) if large else (32, 2)
+        return {
+            "depth": depth,
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_heads": 2,
+            "patch_size": self.patch,
+            "temporal_patch_size": self.temporal,
+            "spatial_merge_size": self.merge,
+            "out_hidden_size": HIDDEN,
+            "num_position_embeddings": 64,
+        }
+
     def batch(self, items: Sequence[Item], seed: int) -> TowerBatch:
         grids = [(item.frames, item.rows * self.merge, item.cols * self.merge) for item in items]
         return self.from_grids(grids, seed)

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from skillgen.cli import main
+from skillgen.errors import DRIFT
+from tests.ledger.trees import snapshot
 
 TECHNIQUE = "vision-frame-sharding"
 PACKAGE = "nemo_automodel"
@@ -62,3 +64,16 @@ def done(command: str, tree: Path, *options: str, families: Sequence[str] = ()) 
     assert code == 0, answer["error"]
     rows: list[dict[str, Any]] = answer["rows"]
     return rows
+
+
+def is_drift(tree: Path, path: str, old: str, new: str, sought: str, *, family: str) -> None:
+    """With `new` in the place of `old` a file is drift that names what was sought, and nothing is written."""
+    file = tree / PACKAGE / path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    before = snapshot(tree)
+    code, answer = call("apply", tree, families=[path.split("/")[2] if "models" in path else family])
+    assert code == DRIFT
+    assert sought in answer["error"]["message"] + answer["error"]["hint"]
+    assert answer["error"]["where"].startswith(f"{PACKAGE}/{path}")
+    assert snapshot(tree) == before

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from skillgen.checks import find_ruff
-from skillgen.errors import CONFLICT, DRIFT, REFUSED, USAGE
-from tests.frames.patching import PACKAGE, call, checkout, done, released
+from skillgen.errors import CONFLICT, REFUSED, USAGE
+from tests.frames.patching import PACKAGE, call, checkout, done, is_drift, released
 from tests.ledger.trees import snapshot
 
 FAMILIES = ("nemotron_omni", "qwen3_5_moe", "step3p7")
@@ -135,16 +135,7 @@ MOVED = [
 
 @pytest.mark.parametrize(("path", "old", "new", "sought"), MOVED, ids=[path for path, *_ in MOVED])
 def test_a_moved_anchor_is_drift(tree: Path, path: str, old: str, new: str, sought: str) -> None:
-    file = tree / PACKAGE / path
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new))
-    before = snapshot(tree)
-    family = path.split("/")[2] if "models" in path else "qwen3_5_moe"
-    code, answer = call("apply", tree, families=[family])
-    assert code == DRIFT
-    assert sought in answer["error"]["message"] + answer["error"]["hint"]
-    assert answer["error"]["where"].startswith(f"{PACKAGE}/{path}")
-    assert snapshot(tree) == before
+    is_drift(tree, path, old, new, sought, family="qwen3_5_moe")
 
 
 def test_an_edit_inside_ours_is_a_conflict_and_one_beside_it_stays(tree: Path) -> None:

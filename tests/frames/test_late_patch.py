@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.checks import find_ruff
-from skillgen.errors import DRIFT
-from tests.frames.patching import PACKAGE, call, checkout, done, released
+from tests.frames.patching import PACKAGE, checkout, done, is_drift, released
 from tests.ledger.trees import snapshot
 
 UNWIRED = ("gemma4_moe", "glm5_next", "mimo_v2_flash", "minimax_m3_vl", "muse_glimmer")
@@ -131,16 +130,7 @@ MOVED = [
 
 @pytest.mark.parametrize(("path", "old", "new", "sought"), MOVED, ids=[f"{path}: {new}" for path, _, new, _ in MOVED])
 def test_a_moved_anchor_is_drift(tree: Path, path: str, old: str, new: str, sought: str) -> None:
-    file = tree / PACKAGE / path
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new))
-    before = snapshot(tree)
-    family = path.split("/")[2] if "models" in path else "glm5_next"
-    code, answer = call("apply", tree, families=[family])
-    assert code == DRIFT
-    assert sought in answer["error"]["message"] + answer["error"]["hint"]
-    assert answer["error"]["where"].startswith(f"{PACKAGE}/{path}")
-    assert snapshot(tree) == before
+    is_drift(tree, path, old, new, sought, family="glm5_next")
 
 
 def test_what_is_off_stays_as_it_was(tree: Path) -> None:

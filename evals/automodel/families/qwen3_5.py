@@ -20,18 +20,7 @@ class Qwen35(GridTower):
         import transformers
 
         modeling = getattr(transformers.models, self.name)
-        width, depth = (128, 4) if large else (32, 2)
-        vision = {
-            "depth": depth,
-            "hidden_size": width,
-            "intermediate_size": 2 * width,
-            "num_heads": 2,
-            "patch_size": self.patch,
-            "temporal_patch_size": self.temporal,
-            "spatial_merge_size": self.merge,
-            "out_hidden_size": HIDDEN,
-            "num_position_embeddings": 64,
-        }
+        vision = self.qwen_sizes(large)
         text = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "vocab_size": VOCAB, "num_attention_heads": 2}
         whole = getattr(transformers, f"{self.stem}Config")(
             vision_config=vision, text_config=text, image_token_id=IMAGE_ID, video_token_id=VIDEO_ID

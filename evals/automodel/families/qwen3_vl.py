@@ -20,19 +20,7 @@ class Qwen3VL(GridTower):
         from transformers import Qwen3VLConfig
         from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel, Qwen3VLVisionModel
 
-        width, depth = (128, 4) if large else (32, 4)
-        vision = {
-            "depth": depth,
-            "hidden_size": width,
-            "intermediate_size": 2 * width,
-            "num_heads": 2,
-            "patch_size": self.patch,
-            "temporal_patch_size": self.temporal,
-            "spatial_merge_size": self.merge,
-            "out_hidden_size": HIDDEN,
-            "num_position_embeddings": 64,
-            "deepstack_visual_indexes": [0, 1, 2],
-        }
+        vision = self.qwen_sizes(large) | {"depth": 4, "deepstack_visual_indexes": [0, 1, 2]}
         text = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "vocab_size": VOCAB, "num_attention_heads": 2}
         whole = Qwen3VLConfig(vision_config=vision, text_config=text, image_token_id=IMAGE_ID, video_token_id=VIDEO_ID)
         whole.vision_config._attn_implementation = "sdpa"
