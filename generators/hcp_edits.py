@@ -26,6 +26,9 @@ from skillgen.model import (
 MODULE = "megatron.bridge.training.utils.hierarchical_cp"
 CREATED = 'dp_cp_pg = grid.create_pg(["dp", "cp"])'
 SPECS = ("packed_sequence_specs", "pack_sequences_in_batch")
+BOTH_SIZES = """\
+if args.cp_eval > 1 and (args.hcp_train is None) != (args.hcp_eval is None):
+    raise ValueError("--hcp-train and --hcp-eval must be given together unless --cp-eval is 1")"""
 PACKING = ("enable_offline_packing", "enable_in_batch_packing", "packing_buffer_size", *SPECS)
 
 
@@ -75,14 +78,13 @@ def groups(place: Site, code: Mapping[str, str], consumer: str) -> list[Edit]:
         )
     )
     if place.source.has(REBINDING):
-        edits.append(
-            ReplaceStatement(
-                path=place.shown(REBINDING),
-                function="install_pg_collection",
-                anchor="call:module.set_context_parallel_group",
-                code=code["rebind"],
-            )
-        )
+        rebinding, install = place.shown(REBINDING), "install_pg_collection"
+        chunks = "chunks = model if isinstance(model, list) else [model]"
+        call = "call:module.set_context_parallel_group"
+        edits += [
+            InsertBefore(path=rebinding, function=install, anchor=chunks, code=code["rebind-check"]),
+            ReplaceStatement(path=rebinding, function=install, anchor=call, code=code["rebind"]),
+        ]
     edits += _mocks(place)
     for example in examples_of(place):
         edits += _example(place, example, consumer)
@@ -183,7 +185,7 @@ def _switched(path: str, install: str) -> list[Edit]:
             path=path,
             function="main",
             anchor="\n".join(made),
-            code="\n".join(_sized(mode) for mode in ("train", "eval")) + install.format("train_pgs"),
+            code="\n".join([BOTH_SIZES, *(_sized(mode) for mode in ("train", "eval"))]) + install.format("train_pgs"),
         ),
         ReplaceText(path=path, old="  No FSDP, no CUDA graphs, no hierarchical CP", new="  No FSDP, no CUDA graphs"),
     ]

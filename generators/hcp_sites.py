@@ -92,6 +92,13 @@ class Site:
         grouped = "tests/functional_tests/test_groups/training"
         return grouped if (self.target.root / grouped).is_dir() else "tests/functional_tests/training"
 
+    @property
+    def four_gpu_launches(self) -> str:
+        """The folder of scripts that CI launches, where some of them ask for four GPUs."""
+        folder = self.target.root / "tests/functional_tests/launch_scripts/gb200/active"
+        asks = any(b"# GPU_COUNT=x4" in path.read_bytes() for path in sorted(folder.glob("*.sh")))
+        return folder.relative_to(self.target.root).as_posix() if asks else ""
+
 
 def site(target: Target, part: str, *, pristine: bool = True) -> Site:
     """The place of one part; `pristine` reads past our own earlier patch of it."""

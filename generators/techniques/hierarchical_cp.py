@@ -77,7 +77,11 @@ def _recipe(place: Site, consumer: str) -> Parts:
     module = "megatron.bridge." + path.removesuffix(".py").replace("/", ".")
     code = render(f"{TEMPLATES}/recipe.py.j2", base=base, name=name)
     test = render(f"{TEMPLATES}/tests/functional.py.j2", module=module, name=name, **hcp_edits.functional_facts(place))
-    return hcp_edits.recipe(place, code), {f"{place.functional_tests}/test_hierarchical_cp.py": test}, ()
+    files = {f"{place.functional_tests}/test_hierarchical_cp.py": test}
+    if place.four_gpu_launches:
+        launch = f"{place.four_gpu_launches}/L0_Launch_training_hierarchical_cp.sh"
+        files[launch] = render(f"{TEMPLATES}/launch.sh.j2", folder=place.functional_tests)
+    return hcp_edits.recipe(place, code), files, ("decentralized-path-needs-groups",)
 
 
 def _attention(place: Site, consumer: str) -> Parts:
