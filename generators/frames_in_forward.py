@@ -12,8 +12,10 @@ from skillgen.model import (
     Edit,
     InsertBefore,
     ReplaceExpression,
+    ReplaceText,
     ReplaceWords,
 )
+from skillgen.passages import stands_in
 
 if TYPE_CHECKING:
     from skillgen.adapters.base import FrameSite
@@ -26,6 +28,19 @@ def published_scope() -> _GroupScope | None:
     """Return the group and the policy that the recipe has published, or ``None`` outside of its forward."""
     return _CP_VISION_GROUP.get()
 '''
+
+GUIDE = "docs/guides/cp-vision-frame-sharding.mdx"
+PASSAGES = {  # lines of the guide, `...` for those between
+    "families": "| Qwen3-VL-MoE | Not yet supported |",
+    "mesh-dims": "| `mesh_dims` | `[cp]` | Selects the device-mesh dimensions used to distribute frames. "
+    "Only `[cp]` is currently supported. |",
+    "plan": "2. Divide contiguous frames across CP ranks using an estimated per-frame compute cost.",
+    "order": "balance batches that mix large images with many smaller video frames. Keeping each rank's\n"
+    "frames contiguous allows the gathered outputs to be concatenated without reordering.",
+    "ranks": "gradient contributions as the replicated path. Built-in integrations shard across the CP\n"
+    "dimension only, even when tensor parallelism (TP) is also enabled. This avoids over-counting\n"
+    "gradients for vision-tower weights that are replicated across TP ranks.",
+}
 
 PUBLISH = """\
 if self.cp_vision_frame_sharding.mesh_dims != ("cp",):
@@ -43,6 +58,7 @@ def shared_edits(site: FrameSite) -> list[Edit]:
         *_scope(f"{package}/components/distributed/cp_vision_frame_shard.py"),
         *_recipes(f"{package}/recipes/vlm"),
         *_tests(site),
+        *_guide(site),
     ]
 
 
@@ -89,6 +105,12 @@ def _recipes(folder: str) -> list[Edit]:
             old="self.device_mesh is None",
             new='self.device_mesh is None or not hasattr(self, "cp_vision_frame_sharding")',
         ),
+        ReplaceWords(
+            path=finetune,
+            scope=f"FinetuneRecipeForVLM.{CONTEXT}",
+            old="Publish the CP-only group",
+            new="Publish the policy's group",
+        ),
         InsertBefore(
             path=finetune,
             function=f"FinetuneRecipeForVLM.{CONTEXT}",
@@ -112,3 +134,17 @@ def _tests(site: FrameSite) -> list[Edit]:
     scope = f"TestParsing.test_vision_frame_sharding_{name}"
     old, new = '[["cp", "tp"], ["tp"], []]', '[["tp", "cp"], ["tp"], []]'
     return [ReplaceExpression(path=path, scope=scope, old=old, new=new)]
+
+
+def _guide(site: FrameSite) -> list[Edit]:
+    """The target's guide, where it has one: what it says of the policy stays true."""
+    from skillgen.render import sections
+
+    page = site.target.root / GUIDE
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    new = sections("vision_frame_sharding/guide.md.j2")
+    return [
+        ReplaceText(path=GUIDE, old=old, new=new[name].rstrip("\n"))
+        for name, old in PASSAGES.items()
+        if stands_in(text, old) or stands_in(text, new[name].rstrip("\n"))
+    ]

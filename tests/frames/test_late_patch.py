@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.checks import find_ruff
+from skillgen.frames_in_forward import PASSAGES
 from tests.frames.patching import PACKAGE, checkout, done, is_drift, released
 from tests.ledger.trees import snapshot
 
@@ -26,7 +27,7 @@ SHARED = {
     "components/distributed/vision_frame_sharding.py": "def shard(",
 }
 LINES = {"muse_glimmer": 34, "qwen3_5": 18, "qwen3_5_moe": 18}  # of a model file, added and removed; others: 16
-SHARED_LINES = 28
+SHARED_LINES = 30
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,10 @@ def test_a_checkout_is_clean_under_the_targets_own_rules(tmp_path: Path) -> None
     shown = subprocess.run(["git", "status", "--porcelain", "-uall"], cwd=tree, capture_output=True, text=True).stdout
     paths = [line[3:] for line in shown.splitlines() if line.endswith(".py")]
     assert {"tests/unit_tests/recipes/test_dist_utils.py", f"{PACKAGE}/{model('muse_glimmer')}"} <= set(paths)
+    guide = (tree / "docs/guides/cp-vision-frame-sharding.mdx").read_text()
+    assert [old for old in PASSAGES.values() if old in guide] == [
+        PASSAGES["families"]
+    ]  # a row is added below that one
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         result = subprocess.run([ruff, *command, *paths], cwd=tree, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout
