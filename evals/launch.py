@@ -188,6 +188,7 @@ def _watch(
 ) -> int | None:
     """Wait for torchrun; its exit code, or None if the time was up and everything was killed."""
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "PYTHONFAULTHANDLER": "1"}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # the target's tree is the user's
     told = 0
     with open(work / "torchrun.log", "wb") as log:
         process = subprocess.Popen(

@@ -81,6 +81,14 @@ def test_a_whole_run(monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Pat
     assert json.loads((tmp_path / "report" / "report.json").read_text())["rows"] == RECORD["rows"]
 
 
+def test_ranks_leave_no_bytecode_in_the_target(monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "of_the_target.py").touch()
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import of_the_target\n"
+    run(monkeypatch, script + f"(work / 'result.json').write_text({json.dumps(RECORD)!r})")
+    assert [path.name for path in tmp_path.iterdir()] == ["of_the_target.py"]
+
+
 def test_a_rank_that_dies_leaves_what_was_shown(monkeypatch: pytest.MonkeyPatch, ready: None) -> None:
     log = "logs/run/attempt_0/1/stderr.log"
     script = finished(RECORD | {"running": "f, cost: CP 2"})
