@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from skillgen import subcommands
 from skillgen.errors import INTERRUPTED, IO, USAGE, SkillgenError
 
 INTERNAL = 70  # a defect of skillgen itself
@@ -66,6 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     command("fetch", "unpack a release as a source tree, without pip and without an install", "spec", "folder")
     command("doctor", "check this environment and a target, and what each absence means", "[target]")
     _eval(_family(command("eval", "run the patched code under torchrun, both arms, and judge", "technique", "target")))
+    for name in subcommands.names():
+        subcommands.load(name).register(command)
     return parser
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skillgen import subcommands
 from skillgen.errors import USAGE, SkillgenError
 from skillgen.output import Result, progress
 
@@ -22,7 +23,8 @@ PLAN_COLUMNS = ("family", "outcome", "edited_code_lines", "changed_lines", "file
 
 def run(args: argparse.Namespace) -> Result:
     """Run the command that was asked for."""
-    return COMMANDS[args.command](args)
+    known = COMMANDS.get(args.command)
+    return known(args) if known else subcommands.load(args.command).run(args)
 
 
 def list_(args: argparse.Namespace) -> Result:
