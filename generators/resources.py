@@ -34,9 +34,12 @@ def package_folder(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def runtime_sources(without: Iterable[str] = ()) -> dict[str, str]:
-    """The runtime's files by name, as text, for a target that has no use for the modules `without`."""
-    folder = package_folder("skillgen.runtime")
+def runtime_sources(without: Iterable[str] = (), package: str = "") -> dict[str, str]:
+    """The runtime's files by name, as text, for a target that has no use for the modules `without`.
+
+    With `package`, the files of that subpackage instead, which import the runtime's from the folder above theirs.
+    """
+    folder = package_folder("skillgen.runtime") / package
     sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
     for module in without:
         del sources[f"{module}.py"]

@@ -19,8 +19,7 @@ from .gather import Layout, gather_rows, row_layout
 from .plan import Segment, make_plan
 
 
-logger = logging.getLogger(__name__)
-_log_once = cache(logger.info)
+_log_once = cache(logging.getLogger(__name__).info)
 
 
 def is_enabled(flag: bool, cp_size: int) -> bool:
@@ -49,6 +48,7 @@ def shard_over_cp(
     min_units: int = 0,
     min_patches: int = 0,
     same_sequence: bool = False,
+    replicas: int = 1,
 ) -> Callable[..., Any]:
     """Wrap an encoder call so that every image is encoded on one rank of the group instead of on all of them.
 
@@ -66,6 +66,7 @@ def shard_over_cp(
         min_rows, min_units: a batch with fewer feature rows and fewer units is encoded on every rank.
         min_patches: a rank that owns a unit encodes at least so many patches, zeros among them.
         same_sequence: ranks of one sequence shard are among them, over which no gradient must be summed.
+        replicas: each so many ranks in a row hold the same gradient of the features, of which one is summed.
         name, what: how messages open.
 
     The result has the signature and the output container of `encode`. It raises ValueError before any collective where
@@ -100,13 +101,13 @@ def shard_over_cp(
             failure = error
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
-            digest = plan_digest(units, layout, trainable, levels)
+            digest = plan_digest(units, layout, trainable, replicas, levels)
             summary = "{} units, {} rows, features {}".format(*units.totals(), levels)
             agree(digest, failure, summary, group, pixels.device, what)
         if few:
             _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
             return encode(*args, **kwargs)
-        gathered = gather_rows(features, layout, group, trainable=trainable)
+        gathered = gather_rows(features, layout, group, trainable=trainable, replicas=replicas)
         return like_output(output, iter(gathered), [run.count * rows for run, rows in zip(units.runs, units.rows)])
 
     return sharded

@@ -31,14 +31,17 @@ def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     )
 
 
-def gather_rows(features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool) -> list[Tensor]:
+def gather_rows(
+    features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool, replicas: int = 1
+) -> list[Tensor]:
     """All-gather this rank's rows of every feature level in one collective, into the original order of the units.
 
     Each level [local rows, width] becomes [total rows, width]. Layout and `trainable`, which says whether backward
-    takes part, are the same on every rank, whatever its local tensors require; all ranks make the same calls.
+    takes part, are the same on every rank, whatever its local tensors require; all ranks make the same calls. Of
+    `replicas` ranks in a row, which hold equal gradients of the features, each sends to owners at its own place.
     """
     anchor = torch.zeros((), device=features[0].device, requires_grad=trainable)
-    return list(_GatherRows.apply(anchor, layout, group, *features))
+    return list(_GatherRows.apply(anchor, layout, group, replicas, *features))
 
 
 class _GatherRows(torch.autograd.Function):
@@ -48,24 +51,29 @@ class _GatherRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, layout: Layout, group: dist.ProcessGroup, *features: Tensor) -> Any:
-        ctx.layout, ctx.group, ctx.widths = layout, group, [level.shape[1] for level in features]
+    def forward(ctx: Any, anchor: Tensor, layout: Layout, group: Any, replicas: int, *features: Tensor) -> Any:
+        widths = [level.shape[1] for level in features]
+        ctx.layout, ctx.group, ctx.replicas, ctx.widths = layout, group, replicas, widths
         ctx.save_for_backward(anchor)  # activation recompute then goes on past the encoder, to one place on every rank
         local = torch.cat(features, dim=1)
         gathered = _exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
         rows = torch.cat(restore_order(gathered.split(layout.piece_rows), layout.order))
-        levels = rows.split(ctx.widths, dim=1) if len(features) > 1 else (rows,)  # no view where one level will do
+        levels = rows.split(widths, dim=1) if len(features) > 1 else (rows,)  # no view where one level will do
         return tuple(level.to(given.dtype).contiguous() for level, given in zip(levels, features))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        layout, group, (anchor,) = ctx.layout, ctx.group, ctx.saved_tensors
-        mine = layout.rank_rows[group.rank()]
+        layout, group, step, (anchor,) = ctx.layout, ctx.group, ctx.replicas, ctx.saved_tensors
+        rank, mine = group.rank(), layout.rank_rows[group.rank()]
+        peers = [other % step == rank % step for other in range(group.size())]
         rows = torch.cat(to_rank_major(torch.cat(grads, dim=1), layout))
-        received = _exchange(rows, layout.rank_rows, [mine] * group.size(), group)
-        total = sum_over_ranks(received.view(group.size(), mine, rows.shape[1]), group.rank())
-        return (torch.zeros_like(anchor), None, None, *total.split(ctx.widths, dim=1))
+        rows = torch.cat(rows.split(layout.rank_rows)[rank % step :: step]) if step > 1 else rows
+        if sum(peers) > 1:  # alone, it has what it needs
+            send = [number * peer for number, peer in zip(layout.rank_rows, peers)]
+            rows = _exchange(rows, send, [mine * peer for peer in peers], group)
+        total = sum_over_ranks(rows.view(sum(peers), mine, rows.shape[1]), rank // step)
+        return (torch.zeros_like(anchor), None, None, None, *total.split(ctx.widths, dim=1))
 
 
 def _exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:

@@ -110,17 +110,10 @@ class PackedPatches(ImageBatch):
 def _packed_bounds(params: Any, lengths: Sequence[int]) -> Any:
     """A copy of `PackedSeqParams` (any dataclass with its fields) whose bounds describe `lengths` only."""
     bounds, longest = params.cu_seqlens_q.new_tensor([0, *accumulate(lengths)]), max(lengths)
-    new: dict[str, Any] = {}
-    for field in dataclasses.fields(params):
-        value = getattr(params, field.name)
-        if value is None or not field.init:
-            continue
-        if field.name.startswith("cu_seqlens"):
-            new[field.name] = bounds
-        elif field.name.startswith("max_seqlen"):
-            new[field.name] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
-        elif field.name == "total_tokens":
-            new[field.name] = sum(lengths)
-        elif field.name == "seq_idx":
-            new[field.name] = None
+    found = {"cu_seqlens": bounds, "max_seqlen": longest, "total_tokens": sum(lengths), "seq_idx": None}
+    set_fields = [f.name for f in dataclasses.fields(params) if f.init and getattr(params, f.name) is not None]
+    new = {name: value for name in set_fields for start, value in found.items() if name.startswith(start)}
+    for name in new:
+        if name.startswith("max_seqlen") and isinstance(given := getattr(params, name), Tensor):
+            new[name] = torch.full_like(given, longest)
     return dataclasses.replace(params, **new)

@@ -38,9 +38,8 @@ class Plan:
 
 def cost_alpha(hidden: int, intermediate: int | None = None, *, gated: bool = False) -> int:
     """A tower's linear FLOPs per patch over its attention FLOPs per pair of patches, from its layer sizes."""
-    if intermediate is None:
-        return 3 * hidden
-    return 2 * hidden + (3 * intermediate // 2 if gated else intermediate)
+    mlp = hidden if intermediate is None else 3 * intermediate // 2 if gated else intermediate
+    return 2 * hidden + mlp
 
 
 def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int, method: str = "balanced") -> Plan:
@@ -53,11 +52,10 @@ def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Pl
     if method not in ("balanced", "contiguous", "count"):
         raise ValueError(f"method must be balanced, contiguous or count, got {method!r}")
     patches, counts = zip(*runs) if runs else ((), ())
-    for option, value in (("ranks", ranks), ("patches", min(patches, default=1)), ("count", min(counts, default=1))):
-        if value < 1:
-            raise ValueError(f"{option} must be at least 1, got {value}")
-    if alpha < 0:
-        raise ValueError(f"alpha must be at least 0, got {alpha}")
+    given = ("ranks", ranks, 1), ("patches", min(patches, default=1), 1), ("count", min(counts, default=1), 1)
+    for option, value, least in (*given, ("alpha", alpha, 0)):
+        if value < least:
+            raise ValueError(f"{option} must be at least {least}, got {value}")
     if not runs:
         return Plan(((),) * ranks, (0,) * ranks)
     costs = [size * (size + alpha) for size in patches]  # attention, and linear layers

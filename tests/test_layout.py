@@ -75,7 +75,7 @@ def test_what_is_vendored_imports_nothing_that_is_left_out(without: str) -> None
     trees = [ast.parse(source) for source in sources.values()]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     assert len(nodes) > 10 and {f"{node.module}.py" for node in nodes} <= sources.keys() - {f"{without}.py"}
-    assert len(sources) == len(python_files("runtime")) - 1
+    assert len(sources) == len(list((ROOT / "runtime").glob("*.py"))) - 1
     imported = {
         alias.name
         for node in ast.walk(ast.parse(sources["__init__.py"]))
@@ -89,6 +89,18 @@ def test_what_is_vendored_imports_nothing_that_is_left_out(without: str) -> None
         for name in ast.literal_eval(line.partition("= ")[2])
     }
     assert imported == exported
+
+
+def test_what_is_vendored_of_a_subpackage_is_small_and_imports_what_is_vendored_with_it() -> None:
+    """Its files are put into a folder below the runtime's, of Megatron-Bridge alone."""
+    own = resources.runtime_sources(package="tp_dp")
+    assert sorted(own) == sorted(path.name for path in python_files("runtime/tp_dp"))
+    assert sum(map(written, own.values())) <= 340
+    above = resources.runtime_sources(without=(VENDORED["Megatron-Bridge"],))
+    nodes = [node for source in own.values() for node in ast.walk(ast.parse(source))]
+    imported = {(node.level, f"{node.module}.py") for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+    assert {level for level, _ in imported} == {1, 2}
+    assert imported <= {(1, name) for name in own} | {(2, name) for name in above}
 
 
 def test_runtime_imports_torch_alone() -> None:

@@ -1,0 +1,18 @@
+"""A vision encoder's own degrees of tensor and data parallelism over the ranks that share one microbatch."""
+
+from .blocks import GridBlocks, Packing, pack_blocks
+from .degrees import VisionParallelConfig, dp_columns, replica_groups, tp_groups
+from .encode import shard_tower
+from .groups import VisionGroups, make_groups
+from .replicas import (
+    broadcast_replicas,
+    mark_replicas,
+    offset_replica_ids,
+    sum_replica_gradients,
+    with_replica_sum,
+)
+
+
+__all__ = ["GridBlocks", "Packing", "pack_blocks", "VisionGroups", "make_groups", "shard_tower"]
+__all__ += ["VisionParallelConfig", "dp_columns", "replica_groups", "tp_groups"]
+__all__ += ["broadcast_replicas", "mark_replicas", "offset_replica_ids", "sum_replica_gradients", "with_replica_sum"]

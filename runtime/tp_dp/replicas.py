@@ -1,0 +1,81 @@
+"""Ranks of one text TP group with equal vision weights: equal from the start, one gradient, counted and saved once."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def broadcast_replicas(module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Give every replica the first one's parameters and buffers: each text TP rank draws its own random numbers."""
+    if group is None:
+        return
+    first = dist.get_process_group_ranks(group)[0]
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_meta:  # without values yet
+            continue
+        # Some parameters are made on the CPU and moved later, which NCCL cannot send.
+        sent = tensor.detach().to("cuda" if dist.get_backend(group) == "nccl" else tensor.device).contiguous()
+        dist.broadcast(sent, src=first, group=group)
+        tensor.data.copy_(sent)
+
+
+def mark_replicas(module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Let megatron-core count the gradient norm on the first replica only."""
+    if group is not None and group.rank() > 0:
+        for parameter in module.parameters():
+            parameter.shared = True
+
+
+def sum_replica_gradients(module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Sum the parameters' `main_grad`, or `grad`, over the replicas, each of which has encoded other images."""
+    if group is None:
+        return
+    by_dtype: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    for parameter in module.parameters():
+        grad = getattr(parameter, "main_grad", None)
+        grad = parameter.grad if grad is None else grad
+        if parameter.requires_grad and grad is not None:
+            by_dtype[grad.dtype].append(grad)
+    for dtype, grads in by_dtype.items():
+        flat = torch.cat([grad.flatten() for grad in grads])
+        flat = flat.float() if dtype in (torch.float16, torch.bfloat16) else flat
+        dist.all_reduce(flat, group=group)
+        for grad, total in zip(grads, flat.split([grad.numel() for grad in grads])):
+            grad.copy_(total.view_as(grad))
+
+
+def with_replica_sum(finalize: Callable[..., Any]) -> Callable[..., Any]:
+    """Sum over the replicas after megatron-core's `finalize_model_grads`, for every model with `vision_groups`."""
+
+    @functools.wraps(finalize)
+    def finalized(model: Any, *args: Any, **kwargs: Any) -> Any:
+        result = finalize(model, *args, **kwargs)
+        for chunk in model if isinstance(model, (list, tuple)) else [model]:
+            for module in chunk.modules():
+                groups = vars(module).get("vision_groups")  # not a wrapper's view of it
+                if groups is not None and module.vision_model is not None:
+                    sum_replica_gradients(module.vision_model, groups.replicas)
+        return result
+
+    return finalized
+
+
+def offset_replica_ids(sharded_state_dict: Any, group: dist.ProcessGroup | None, tp_size: int) -> None:
+    """Number the replicas behind the first one's (pp, tp, dp), in place, so that one of them is saved."""
+    if group is None:
+        return
+    if isinstance(sharded_state_dict, dict):
+        sharded_state_dict = list(sharded_state_dict.values())
+    if isinstance(sharded_state_dict, (list, tuple)):
+        for entry in sharded_state_dict:
+            offset_replica_ids(entry, group, tp_size)
+    elif hasattr(sharded_state_dict, "replica_id"):
+        pp, tp, dp = sharded_state_dict.replica_id
+        sharded_state_dict.replica_id = (pp, tp + tp_size * group.rank(), dp)
