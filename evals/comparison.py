@@ -27,9 +27,3 @@ def shown(values: list[Any]) -> str:
         return f"{max(numbers):.4g}"
     first = values[0]
     return ", ".join(shown([item]) for item in first) if isinstance(first, list) else str(first)
-
-
-def markdown(row: dict[str, Any]) -> list[str]:
-    """The table's lines in Markdown."""
-    head, *lines = table(row)
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
