@@ -34,8 +34,8 @@ def pack_blocks(runs: Sequence[Run], block_patches: int, multiple: int = 1) -> P
 
 @lru_cache(maxsize=32)
 def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> Packing:
-    largest = max((run.patches for run in runs), default=0)
-    if block_patches < max(largest, 1):
+    largest = max((run.patches for run in runs), default=1)
+    if block_patches < largest:
         raise ValueError(f"vision_block_patches must be at least the largest image's {largest}, got {block_patches}")
     by_size: dict[int, list[Segment]] = defaultdict(list)
     for index, run in enumerate(runs):
@@ -96,8 +96,8 @@ class GridBlocks(GridRows):
         for _, start, count in share:
             for block in packing.blocks[start : start + count]:
                 taken.append(super().take(listed, block, []))
-                free = self.block_patches - sum(units.runs[run].patches * number for run, _, number in block)
-                taken.append(self._blank(call, free // side) if free else taken.pop())
+                if free := self.block_patches - sum(units.runs[run].patches * number for run, _, number in block):
+                    taken.append(self._blank(call, free // side))
         taken += [self._blank(call, PLACEHOLDER_ROWS * side)] * len(fill)
         pixels = torch.cat([piece[self.pixels] for piece in taken])
         rows = [row for piece in taken for row in piece[self.grid]]

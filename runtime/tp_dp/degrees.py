@@ -18,6 +18,8 @@ class VisionParallelConfig:
 
         With neither set, every rank holds the whole encoder. A second call gives what the first one gave.
         """
+        if type(world_size) is not int or world_size < 1:
+            raise ValueError(f"world_size must be a positive integer, got {world_size!r}")
         for option, value in (("vision_tp_size", self.tp_size), ("vision_dp_size", self.dp_size)):
             if value is not None and (type(value) is not int or value < 1 or world_size % value):
                 told = f"must be a positive integer that divides the {world_size} ranks of a microbatch"

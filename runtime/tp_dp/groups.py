@@ -34,22 +34,19 @@ def make_groups(
     Every rank of `world` calls it, also on pipeline stages without an encoder; a group of `text_tp`, `world` or
     `reuse` with the same ranks is taken instead of a new one.
     """
-    ranks, text = dist.get_process_group_ranks(world), dist.get_process_group_ranks(text_tp)
+    ranks, text = sorted(dist.get_process_group_ranks(world)), dist.get_process_group_ranks(text_tp)
     if text not in tp_groups(ranks, len(text)):
         raise ValueError(f"the text TP group must be ranks in a row of {ranks}, got {text}")
     known = [text_tp, world, *(group for group in reuse if group is not None)]
-    made = []
-    for name, lists in (
-        ("vision_tp", tp_groups(ranks, tp_size)),
-        ("vision_dp", dp_columns(ranks, tp_size, len(ranks) // tp_size)),
-        ("vision_replicas", replica_groups(ranks, tp_size, len(text))),
-    ):
+
+    def find(name: str, lists: list[list[int]]) -> dist.ProcessGroup:
         mine = next(members for members in lists if dist.get_rank() in members)
-        same = [group for group in known if dist.get_process_group_ranks(group) == mine]
-        if not same and (len(mine) > 1 or name == "vision_tp"):
-            same = [dist.new_group(mine, use_local_synchronization=True, group_desc=name)]
-            known += same
-        made.append(same[0] if same else None)
-    tp, *others = made
-    column, replicas = (group if group is not None and group.size() > 1 else None for group in others)
-    return VisionGroups(tp, column, replicas)
+        if not any(dist.get_process_group_ranks(group) == mine for group in known):
+            known.append(dist.new_group(mine, use_local_synchronization=True, group_desc=name))
+        return next(group for group in known if dist.get_process_group_ranks(group) == mine)
+
+    # One order on every rank: with local synchronization, ranks that make their groups in another wait for each other.
+    replicas = replica_groups(ranks, tp_size, len(text))
+    tp = find("vision_tp", tp_groups(ranks, tp_size))
+    column = find("vision_dp", dp_columns(ranks, tp_size, len(ranks) // tp_size)) if tp_size < len(ranks) else None
+    return VisionGroups(tp, column, find("vision_replicas", replicas) if tp_size < len(text) else None)

@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
+BUCKET = 2**26  # numbers summed at a time
+
+
 def broadcast_replicas(module: nn.Module, group: dist.ProcessGroup | None) -> None:
     """Give every replica the first one's parameters and buffers: each text TP rank draws its own random numbers."""
     if group is None:
@@ -30,20 +33,22 @@ def mark_replicas(module: nn.Module, group: dist.ProcessGroup | None) -> None:
     """Let megatron-core count the gradient norm on the first replica only."""
     if group is not None and group.rank() > 0:
         for parameter in module.parameters():
-            parameter.shared = True
+            parameter.shared = True  # type: ignore[attr-defined]  # its own word for it
 
 
 def sum_replica_gradients(module: nn.Module, group: dist.ProcessGroup | None) -> None:
     """Sum the parameters' `main_grad`, or `grad`, over the replicas, each of which has encoded other images."""
     if group is None:
         return
-    by_dtype: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    buckets: dict[tuple[torch.dtype, int], list[Tensor]] = defaultdict(list)
+    numbers = 0
     for parameter in module.parameters():
         grad = getattr(parameter, "main_grad", None)
         grad = parameter.grad if grad is None else grad
         if parameter.requires_grad and grad is not None:
-            by_dtype[grad.dtype].append(grad)
-    for dtype, grads in by_dtype.items():
+            buckets[grad.dtype, numbers // BUCKET].append(grad)
+            numbers += grad.numel()
+    for (dtype, _), grads in buckets.items():
         flat = torch.cat([grad.flatten() for grad in grads])
         flat = flat.float() if dtype in (torch.float16, torch.bfloat16) else flat
         dist.all_reduce(flat, group=group)
@@ -53,18 +58,19 @@ def sum_replica_gradients(module: nn.Module, group: dist.ProcessGroup | None) ->
 
 def with_replica_sum(finalize: Callable[..., Any]) -> Callable[..., Any]:
     """Sum over the replicas after megatron-core's `finalize_model_grads`, for every model with `vision_groups`."""
+    return functools.partial(finalize_and_sum, finalize)  # a saved configuration names what it holds, no closure
 
-    @functools.wraps(finalize)
-    def finalized(model: Any, *args: Any, **kwargs: Any) -> Any:
-        result = finalize(model, *args, **kwargs)
-        for chunk in model if isinstance(model, (list, tuple)) else [model]:
-            for module in chunk.modules():
-                groups = vars(module).get("vision_groups")  # not a wrapper's view of it
-                if groups is not None and module.vision_model is not None:
-                    sum_replica_gradients(module.vision_model, groups.replicas)
-        return result
 
-    return finalized
+def finalize_and_sum(finalize: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call `finalize`, then sum: see `with_replica_sum`."""
+    result = finalize(model, *args, **kwargs)
+    for chunk in model if isinstance(model, (list, tuple)) else [model]:
+        for module in chunk.modules():
+            groups = vars(module).get("vision_groups")  # not a wrapper's view of it
+            encoder = getattr(module, "vision_model", None)  # on the first pipeline stage only
+            if groups is not None and encoder is not None:
+                sum_replica_gradients(encoder, groups.replicas)
+    return result
 
 
 def offset_replica_ids(sharded_state_dict: Any, group: dist.ProcessGroup | None, tp_size: int) -> None:

@@ -1,0 +1,127 @@
+"""Groups of the vision encoder on gloo ranks: which are made, which are the text model's, and that each one works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from distributed import run_ranks
+from tp_dp_toys import Place
+
+from skillgen.runtime.tp_dp import dp_columns, make_groups, replica_groups, tp_groups
+
+ROLES = ("tp", "column", "replicas")
+
+
+def members(group: dist.ProcessGroup | None) -> list[int] | None:
+    return None if group is None else dist.get_process_group_ranks(group)
+
+
+def mine(lists: list[list[int]], rank: int) -> list[int]:
+    return next(ranks for ranks in lists if rank in ranks)
+
+
+def check_groups(rank: int, place: Place, tp: int, new: int) -> None:
+    """Members as enumerated, collectives among them only, and so many groups made for it."""
+    known = [place.text, place.world, place.cp_group]
+    before = len(dist.distributed_c10d._world.pg_names)
+    made = make_groups(tp, text_tp=place.text, world=place.world, reuse=[None, place.cp_group])
+    assert len(dist.distributed_c10d._world.pg_names) - before == new
+    world = dist.get_process_group_ranks(place.world)
+    columns = dp_columns(world, tp, len(world) // tp)
+    for role, lists in zip(
+        ROLES, (tp_groups(world, tp), columns, replica_groups(world, tp, place.text_tp)), strict=True
+    ):
+        group, expected = getattr(made, role), mine(lists, rank)
+        if role != "tp" and len(expected) == 1:
+            assert group is None
+            continue
+        assert members(group) == expected and group.rank() == expected.index(rank)
+        for other in known:
+            assert group is other or members(other) != expected, f"{role} is there already"
+        known.append(group)
+        total = torch.tensor(rank)
+        dist.all_reduce(total, group=group)
+        assert int(total) == sum(expected)
+
+
+@pytest.mark.parametrize("world, text_tp, cp, tp, new", [
+    (4, 4, 1, 1, 0),  # its TP is the CP group of one rank; column and replicas are the text TP group
+    (4, 4, 1, 2, 2),  # its TP, and the column, whose ranks are the replicas too
+    (4, 4, 1, 4, 0),  # all is the text model's
+    (4, 2, 2, 1, 1),  # the column is all ranks of the microbatch
+    (4, 2, 2, 2, 0),  # the column is the CP group
+    (4, 1, 4, 1, 0),
+    (8, 4, 2, 2, 3),
+    (8, 4, 1, 2, 2),  # two microbatches at a time
+    (8, 2, 2, 1, 1),
+])  # fmt: skip
+def test_groups_are_made_only_where_there_is_none_like_them(
+    world: int, text_tp: int, cp: int, tp: int, new: int
+) -> None:
+    run_ranks(world, check_groups, Place(text_tp, cp), tp, new)
+
+
+def test_what_is_reused_is_the_same_object() -> None:
+    def on_rank(rank: int) -> None:
+        place = Place(2, 2)
+        made = place.vision(2)
+        assert made.tp is place.text and made.column is place.cp_group and made.replicas is None
+        made = place.vision(1)
+        assert made.column is place.world and made.replicas is place.text
+        made = Place(4, 1).vision(2)
+        assert made.column is made.replicas  # without CP they are one
+        dist.barrier()
+
+    run_ranks(4, on_rank)
+
+
+def test_groups_are_made_by_those_who_share_a_microbatch_alone() -> None:
+    """The ranks of another microbatch, or of another pipeline stage, do not take part."""
+
+    def on_rank(rank: int) -> Any:
+        place = Place(2, 2)
+        text, world = place.text, place.world
+        made = members(make_groups(1, text_tp=text, world=world).tp) if rank < 4 else None
+        dist.barrier()
+        return made
+
+    assert run_ranks(8, on_rank) == [[0], [1], [2], [3], None, None, None, None]
+
+
+def test_groups_on_sixteen_ranks() -> None:
+    def on_rank(rank: int) -> Any:
+        made = [members(group) for group in vars(Place(8, 2).vision(4)).values()]
+        dist.barrier()
+        return made
+
+    seen = run_ranks(16, on_rank)
+    assert seen[0] == [[0, 1, 2, 3], [0, 4, 8, 12], [0, 4]]
+    assert seen[15] == [[12, 13, 14, 15], [3, 7, 11, 15], [11, 15]]
+
+
+def test_a_vision_tp_that_does_not_divide_the_text_models_is_refused() -> None:
+    """megatron-core would sum gradients of different parts of the encoder over CP."""
+
+    def on_rank(rank: int) -> None:
+        for tp, text_tp in ((4, 2), (3, 4), (0, 4)):
+            with pytest.raises(
+                ValueError, match=f"tp must be positive and divide the text model's {text_tp}, got {tp}"
+            ):
+                Place(text_tp, 4 // text_tp).vision(tp)
+        dist.barrier()  # a rank that ends before the others have started takes them down
+
+    run_ranks(4, on_rank)
+
+
+def test_a_text_tp_group_that_is_not_in_a_row_is_refused() -> None:
+    def on_rank(rank: int) -> str:
+        place = Place(2, 2)
+        with pytest.raises(ValueError, match="the text TP group must be ranks in a row of") as raised:
+            make_groups(1, text_tp=place.cp_group, world=place.world)
+        dist.barrier()
+        return str(raised.value).partition(" of ")[2]
+
+    assert run_ranks(4, on_rank) == ["[0, 1, 2, 3], got [0, 2]", "[0, 1, 2, 3], got [1, 3]"] * 2
