@@ -1,0 +1,192 @@
+"""Install skills into the folders that agents read: all of them whole, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skillgen import resources
+from skillgen.errors import REFUSED, USAGE, SkillgenError
+
+SHARED, CLAUDE = ".agents/skills", ".claude/skills"
+# The folder below a project, or below the home folder, that each agent reads, as its documentation says.
+AGENTS = {
+    "amp": SHARED,
+    "claude-code": CLAUDE,
+    "cline": SHARED,
+    "codex": SHARED,
+    "cursor": SHARED,
+    "gemini-cli": SHARED,
+    "github-copilot": SHARED,
+    "goose": ".goose/skills",
+    "kiro-cli": ".kiro/skills",
+    "opencode": SHARED,
+    "qwen-code": ".qwen/skills",
+    "roo": ".roo/skills",
+    "windsurf": ".windsurf/skills",
+}
+RECORD = ".skillgen.json"  # beside the skills, so that nothing of ours is inside one
+Files = dict[str, str]  # sha256 by path
+
+
+@dataclass(frozen=True)
+class Place:
+    """One skill in one agent's folder. `state` is what is there before."""
+
+    skill: str
+    folder: Path
+    state: str  # absent, current, older, edited, foreign, or linked: to a folder that this install writes anyway
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.skill
+
+
+def names() -> list[str]:
+    """The skills of the pack."""
+    return sorted(path.parent.name for path in resources.path("skills").glob("*/SKILL.md"))
+
+
+def install(skills: Sequence[str], agents: Sequence[str], dest: Path, *, force: bool = False) -> list[dict[str, Any]]:
+    """Copy skills below `dest`; refuse before anything is written if one is in the way. One row per folder written."""
+    skills = list(dict.fromkeys(skills)) or names()
+    if unknown := [skill for skill in skills if skill not in names()]:
+        hint = f"one of: {', '.join(names())}"
+        raise SkillgenError("unknown-skill", f"no skill is called {unknown[0]!r}", hint=hint, exit_code=USAGE)
+    if not dest.is_dir():
+        raise SkillgenError("no-such-folder", f"{dest} is no folder", hint="--dest DIR exists", exit_code=USAGE)
+    readers: dict[Path, list[str]] = {}
+    for agent in agents or [agent for agent, folder in AGENTS.items() if folder in (SHARED, CLAUDE)]:
+        folder = (dest / AGENTS[agent]).resolve()  # two agents' folders may be one, by a link
+        readers.setdefault(folder, []).append(agent)
+    targets = {folder / skill for folder in readers for skill in skills}
+    places = [_place(skill, folder, targets) for folder in readers for skill in skills]
+    if not force:
+        _refuse([place for place in places if place.state in ("edited", "foreign")])
+    _write([place for place in places if place.state not in ("current", "linked")])
+    for folder in readers:
+        _remember(folder, [place.skill for place in places if place.folder == folder and place.state != "linked"])
+    said = {"absent": "installed", "current": "unchanged", "older": "updated", "linked": "linked"}
+    return [
+        {
+            "skill": place.skill,
+            "agents": readers[place.folder],
+            "path": str(place.path),
+            "state": said.get(place.state, "replaced"),
+        }
+        for place in places
+    ]
+
+
+def _place(skill: str, folder: Path, targets: set[Path]) -> Place:
+    path = folder / skill
+    if not os.path.lexists(path):
+        return Place(skill, folder, "absent")
+    if path.is_symlink() and path.resolve() in targets:
+        return Place(skill, folder, "linked")
+    there = digests(path, path.rglob("*")) if path.is_dir() else {}
+    if there == _ours(skill):
+        return Place(skill, folder, "current")
+    known = _record(folder).get(skill)
+    if path.is_symlink() or not isinstance(known, dict):
+        return Place(skill, folder, "foreign")
+    return Place(skill, folder, "older" if there == known.get("files") else "edited")
+
+
+def _refuse(places: Sequence[Place]) -> None:
+    if places:
+        edited = places[0].state == "edited"
+        raise SkillgenError(
+            "edited-skill" if edited else "foreign-skill",
+            f"{places[0].path} "
+            + ("was edited after its installation" if edited else "is there, and not from this pack"),
+            where="; ".join(str(place.path) for place in places),
+            hint="nothing was written; --force replaces what is there, --skill NAME installs others",
+            exit_code=REFUSED,
+        )
+
+
+def digests(folder: Path, paths: Iterable[Path]) -> Files:
+    """The sha256 of every file, by its place in the folder."""
+    files = (path for path in paths if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _ours(skill: str) -> Files:
+    """The files of a skill of the pack, without what an editor or Python left there."""
+    source = resources.path("skills") / skill
+    found = digests(source, source.rglob("*"))
+    return {name: sha for name, sha in found.items() if not re.search(r"(^|/)(\.|__pycache__/)", name)}
+
+
+def _write(places: Sequence[Place]) -> None:
+    """Copy beside each destination, then swap by renames; what was there comes back if a copy or a swap fails."""
+    done: list[tuple[Path, Path, Path]] = []
+    with ExitStack() as stack:
+        scratch = {folder: stack.enter_context(_beside(folder)) for folder in {place.folder for place in places}}
+        for place in places:
+            _copy(place.skill, scratch[place.folder] / "new" / place.skill)
+        try:
+            for place in places:
+                old = scratch[place.folder] / f"old-{place.skill}"
+                new = scratch[place.folder] / "new" / place.skill
+                done.append((place.path, old, new))
+                if os.path.lexists(place.path):
+                    place.path.rename(old)
+                new.rename(place.path)
+        except BaseException:
+            for path, old, new in reversed(done):
+                if not new.exists():
+                    path.rename(new)
+                if os.path.lexists(old):
+                    old.rename(path)
+            raise
+
+
+def _copy(skill: str, to: Path) -> None:
+    for name in _ours(skill):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(resources.path("skills") / skill / name, to / name)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A scratch folder on the same file system; those of an install that was killed go away."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".skillgen-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".skillgen-", dir=folder))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        known = json.loads((folder / RECORD).read_bytes())["skills"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(folder: Path, skills: Sequence[str]) -> None:
+    """Note what was written, by which an edit is told from an older version."""
+    before = _record(folder)
+    version = resources.version()
+    known = before | {skill: {"version": version, "files": _ours(skill)} for skill in skills}
+    if known == before:
+        return
+    text = json.dumps({"skills": known}, indent=1, sort_keys=True) + "\n"
+    with _beside(folder) as scratch:
+        (scratch / RECORD).write_text(text, encoding="utf-8")
+        (scratch / RECORD).rename(folder / RECORD)
