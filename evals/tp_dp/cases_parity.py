@@ -1,0 +1,147 @@
+"""Parity: features and gradients at every mode are those of the same model on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skillgen.evals.context import SEED, Case, Context, Result
+from skillgen.evals.families.base import Item
+from skillgen.evals.harness import Skip
+
+from .arms import distances, reference, step
+from .batches import batch, images
+from .families import Qwen3VL
+from .models import Models
+from .worlds import Mode, layouts, modes
+
+ROUNDING = 1e-10  # fp64, relative to the largest value
+VIDEO = (Item(2, 3, 3), Item(2, 2), Item(1, 4), Item(3, 2))  # three frames, then images of other sizes
+FREEZE = {
+    "frozen tower": {"freeze_language_model": False, "freeze_vision_model": True, "freeze_vision_projection": True},
+    "frozen layers, trainable mergers": {
+        "freeze_language_model": False,
+        "freeze_vision_model": True,
+        "freeze_vision_projection": False,
+    },
+}
+
+
+def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
+    """Every mode that the ranks hold; what does not depend on the mode, at the ones that share most."""
+    for layout in layouts(context.world):
+        found = [*modes(layout)]
+        for mode in found:
+            sp = replace(mode, sequence_parallel=layout.tp > 1)
+            for count in (0, 1, 17):
+                yield _case(context, family, sp, f"{count} image{'' if count == 1 else 's'}", images(count))
+            yield _case(context, family, sp, "a video and images", VIDEO)
+            yield _case(context, family, replace(sp, blocks=32), "17 images", images(17))
+            if layout.tp > 1:
+                yield _case(context, family, mode, "a video and images", VIDEO)
+        shared = [mode for mode in found if mode.vision_dp > 1]
+        if not shared or layout.dp > 1:
+            continue
+        mode = replace(shared[-1], sequence_parallel=layout.tp > 1)
+        yield _case(context, family, mode, "fewer images than ranks", images(mode.vision_dp - 1))
+        yield _case(context, family, mode, "two sequences", images(5), sequences=2)
+        yield _case(context, family, replace(mode, recompute=True), "5 images", images(5))
+        for name, freeze in FREEZE.items():
+            hook = partial(_freeze, freeze)
+            yield _case(context, family, mode, name, images(5), hook=hook, pixels=False)
+        yield _case(
+            context,
+            family,
+            mode,
+            "frozen tower, pixel gradients",
+            VIDEO,
+            hook=partial(_freeze, FREEZE["frozen tower"]),
+        )
+        yield _case(context, family, mode, "no_grad", VIDEO, grad=False)
+        if layout.cp == 1:
+            yield _case(context, family, mode, "packed sequences", images(5), sequences=2, packed=True)
+        blocks = replace(mode, blocks=32)
+        yield Case("parity", f"{blocks}: NaN in the padding", partial(padding, context, family, blocks))
+
+
+def require(context: Context, family: Qwen3VL) -> None:
+    """Raise Skip where the model does not run even with the switch off: that says nothing about the patch."""
+    mode = Mode(layouts(context.world)[0])
+    try:
+        step(Models(context, family), mode, batch(images(2), SEED, context.device), None, hook=None, pixels=False)
+    except Exception as error:
+        raise Skip(f"does not run here even with the switch off: {type(error).__name__}: {error}") from error
+
+
+def _case(context: Context, family: Qwen3VL, mode: Mode, name: str, items: Sequence[Item], **options: Any) -> Case:
+    return Case("parity", f"{mode}: {name}", partial(parity, context, family, mode, items, **options))
+
+
+def parity(
+    context: Context,
+    family: Qwen3VL,
+    mode: Mode,
+    items: Sequence[Item],
+    *,
+    sequences: int = 1,
+    packed: bool = False,
+    grad: bool = True,
+    pixels: bool = True,
+    hook: Any = None,
+) -> Result:
+    """A step of the mode against the same step on one rank, every replica of the data on its own microbatch."""
+    models, finalize = Models(context, family), finalizer(context) if grad else None
+    replicas = range(mode.layout.dp)
+    batches = [
+        batch(items, SEED + replica, context.device, sequences=sequences, packed=packed) for replica in replicas
+    ]
+    options: dict[str, Any] = {"hook": hook, "pixels": pixels}
+    own = context.rank // mode.layout.world
+    whole = reference(models, mode, batches, finalize, **options)[own]
+    got = step(models, mode, batches[own], finalize, **options)
+    return Result({name: (value, ROUNDING) for name, value in distances(models, mode, got, whole).items()})
+
+
+def finalizer(context: Context) -> Any:
+    """megatron-core's `finalize_model_grads` in the patch's wrapper."""
+    from megatron.core.distributed import finalize_model_grads
+
+    return context.harness.parts().with_replica_sum(finalize_model_grads)
+
+
+def padding(context: Context, family: Qwen3VL, mode: Mode) -> Result:
+    """Free space of blocks is filled with NaN before the tower sees it: the features are those without it."""
+    models = Models(context, family)
+    filled = 0
+
+    def fill(
+        module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        nonlocal filled
+        pixels: Tensor = args[0] if args else given["hidden_states"]
+        free = (pixels == 0).all(-1)
+        filled += int(free.sum())
+        pixels = pixels.masked_fill(free[:, None], torch.nan)
+        return ((pixels, *args[1:]), given) if args else ((), {**given, "hidden_states": pixels})
+
+    own = batch(images(17), SEED, context.device)
+    options: dict[str, Any] = {"hook": None, "pixels": False}
+    whole = reference(models, mode, [own], None, **options)[0]
+    handle = models.get(mode).vision_model.register_forward_pre_hook(fill, with_kwargs=True)
+    try:
+        got = step(models, mode, own, None, **options)
+    finally:
+        handle.remove()
+    checks = {name: (value, ROUNDING) for name, value in distances(models, mode, got, whole).items()}
+    checks["no rank saw free space"] = (float(not context.any(filled > 0)), 0)
+    return Result(checks, {"patches of free space": filled})
+
+
+def _freeze(options: dict[str, bool], model: Any) -> None:
+    """By the target's own method."""
+    model.freeze(**options)

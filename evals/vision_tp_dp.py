@@ -1,0 +1,61 @@
+"""The suite of vision-tp-dp: which cases there are, and what a run of it needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the launcher reads this module where there is no torch
+    from .context import Case, Context
+    from .tp_dp.families import Qwen3VL
+    from .tp_dp.surroundings import TpDpHarness
+
+# Each kind has a module of cases with `cases(context, family)`; upstream's tests run before the ranks start.
+MODULES = {
+    "resolution": "cases_degrees",
+    "groups": "cases_groups",
+    "parity": "cases_parity",
+    "agreement": "cases_agreement",
+    "checkpoint": "cases_checkpoint",
+}
+KINDS = (*MODULES, "upstream-tests")
+MUTATIONS: tuple[str, ...] = ()
+CONTROLS: tuple[str, ...] = ()  # refused by scan; forced all the same, parity has to fail
+FAMILIES = "skillgen.evals.tp_dp.families"
+NEEDED = {
+    "torch": "torch",
+    "transformers": "'transformers<=5.12.1'",
+    "einops": "einops",
+    "megatron.core": "",  # from --mcore
+}
+SWITCH = ""  # no environment variable turns the patch off: the weights have another shape
+
+
+def harness(spec: dict[str, Any]) -> TpDpHarness:
+    """This process's view of the target."""
+    from .tp_dp.surroundings import TpDpHarness
+
+    return TpDpHarness(spec["target"], spec["mcore"])
+
+
+def require(context: Context, family: Qwen3VL) -> None:
+    """Raise Skip where this machine cannot judge the family at all."""
+    from .tp_dp import cases_parity
+
+    context.harness.parts()
+    cases_parity.require(context, family)
+
+
+def cases(context: Context, family: Qwen3VL, kinds: tuple[str, ...]) -> Iterator[Case]:
+    """The cases of one family, in the order of KINDS."""
+    for kind in kinds:
+        if kind in MODULES:
+            yield from importlib.import_module(f"{__package__}.tp_dp.{MODULES[kind]}").cases(context, family)
+
+
+def mutate(name: str, context: Context) -> None:
+    """Break the patched code on purpose."""
+    from .tp_dp import mutations
+
+    mutations.apply(name, context)
