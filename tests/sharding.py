@@ -292,8 +292,8 @@ class Collectives(TorchDispatchMode):
 def sent_bytes(name: str, args: Any) -> int:
     """What this rank sends to others in an all-to-all; the size of its own tensor in an all-gather."""
     if name == "alltoall_base_":
-        payload, splits = args[1], list(args[4])
-        return (sum(splits) - splits[dist.get_rank()]) * payload.shape[1] * payload.element_size()
+        payload, group, splits = args[1], dist.ProcessGroup.unbox(args[2]), list(args[4])
+        return (sum(splits) - splits[group.rank()]) * payload.shape[1] * payload.element_size()
     if name == "allgather_":
         return args[1][0].numel() * args[1][0].element_size()
     return 0

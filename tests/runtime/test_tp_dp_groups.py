@@ -23,12 +23,20 @@ def mine(lists: list[list[int]], rank: int) -> list[int]:
     return next(ranks for ranks in lists if rank in ranks)
 
 
-def check_groups(rank: int, place: Place, tp: int, new: int) -> None:
-    """Members as enumerated, collectives among them only, and so many groups made for it."""
+def check_groups(rank: int, place: Place, tp: int, new: list[str]) -> None:
+    """Members as enumerated, collectives among them only, and none made but `new` ones, in this order."""
     known = [place.text, place.world, place.cp_group]
-    before = len(dist.distributed_c10d._world.pg_names)
-    made = make_groups(tp, text_tp=place.text, world=place.world, reuse=[None, place.cp_group])
-    assert len(dist.distributed_c10d._world.pg_names) - before == new
+    names: list[str] = []
+    new_group = dist.new_group
+
+    def recorded(ranks: list[int], *, group_desc: str, **options: Any) -> Any:
+        names.append(group_desc)
+        return new_group(ranks, group_desc=group_desc, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "new_group", recorded)
+        made = make_groups(tp, text_tp=place.text, world=place.world, reuse=[None, place.cp_group])
+    assert names == new
     world = dist.get_process_group_ranks(place.world)
     columns = dp_columns(world, tp, len(world) // tp)
     for role, lists in zip(
@@ -48,18 +56,18 @@ def check_groups(rank: int, place: Place, tp: int, new: int) -> None:
 
 
 @pytest.mark.parametrize("world, text_tp, cp, tp, new", [
-    (4, 4, 1, 1, 0),  # its TP is the CP group of one rank; column and replicas are the text TP group
-    (4, 4, 1, 2, 2),  # its TP, and the column, whose ranks are the replicas too
-    (4, 4, 1, 4, 0),  # all is the text model's
-    (4, 2, 2, 1, 1),  # the column is all ranks of the microbatch
-    (4, 2, 2, 2, 0),  # the column is the CP group
-    (4, 1, 4, 1, 0),
-    (8, 4, 2, 2, 3),
-    (8, 4, 1, 2, 2),  # two microbatches at a time
-    (8, 2, 2, 1, 1),
+    (4, 4, 1, 1, []),  # its TP is the CP group of one rank; column and replicas are the text TP group
+    (4, 4, 1, 2, ["vision_tp", "vision_dp"]),  # its TP, and the column, whose ranks are the replicas too
+    (4, 4, 1, 4, []),  # all is the text model's
+    (4, 2, 2, 1, ["vision_tp"]),  # the column is all ranks of the microbatch
+    (4, 2, 2, 2, []),  # the column is the CP group
+    (4, 1, 4, 1, []),
+    (8, 4, 2, 2, ["vision_tp", "vision_dp", "vision_replicas"]),
+    (8, 4, 1, 2, ["vision_tp", "vision_dp"]),  # two microbatches at a time
+    (8, 2, 2, 1, ["vision_tp"]),
 ])  # fmt: skip
 def test_groups_are_made_only_where_there_is_none_like_them(
-    world: int, text_tp: int, cp: int, tp: int, new: int
+    world: int, text_tp: int, cp: int, tp: int, new: list[str]
 ) -> None:
     run_ranks(world, check_groups, Place(text_tp, cp), tp, new)
 
