@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,19 +14,21 @@ from typing import Any
 from skillgen.errors import SkillgenError
 
 PACKAGES = (  # distribution, oldest version that works, what its absence means
-    ("libcst", "1.5", "plan and apply cannot run: pip install skillgen"),
-    ("jinja2", "3.1", "tests and documentation cannot be rendered: pip install skillgen"),
+    ("libcst", "1.5", "plan and apply cannot run: pip install libcst"),
+    ("jinja2", "3.1", "plan and apply cannot render what they add: pip install jinja2"),
     ("rich", "13", "tables cannot be shown; --json works"),
-    ("torch", "2.6", "eval cannot run: pip install 'skillgen[eval]'; scan, plan and apply do not need it"),
-    ("transformers", "5.8", "eval cannot build the vision towers: pip install 'skillgen[eval]'"),
-    ("einops", "0.7", "eval cannot import the targets' models: pip install 'skillgen[eval]'"),
+    ("torch", "2.6", "eval cannot run: pip install torch; scan, plan and apply do not need it"),
+    ("transformers", "5.8", "eval cannot build the vision towers: pip install transformers"),
+    ("einops", "0.7", "eval cannot import the targets' models: pip install einops"),
     ("megatron-core", "0.16", "eval needs --mcore DIR: skillgen fetch pypi:megatron-core==0.19.2 DIR"),
 )
+SWITCH = "VISION_DP_OVER_CP"  # 0 turns the sharding off on the ranks that see it
+CP_SIZE = re.compile(r"\bcontext_parallel_size\s*=\s*(\d+)\b")
 
 
 def rows(target: str | None) -> list[dict[str, Any]]:
     """One row per check: `check`, `state` (ok, absent or problem), `found`, `means`."""
-    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git()]
+    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git(), *_switch()]
     return [*found, *_target(target)] if target else found
 
 
@@ -63,6 +67,14 @@ def _git() -> dict[str, Any]:
     return _row("git", "ok" if git else "absent", _version(git) if git else "", means)
 
 
+def _switch() -> list[dict[str, Any]]:
+    if os.environ.get(SWITCH) != "0":
+        return []
+    return [
+        _row(SWITCH, "problem", "0", "vision sharding stays off on every rank that is started from here: unset it")
+    ]
+
+
 def _version(program: str) -> str:
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
     return f"{said[-1] if said else 'unknown version'} ({program})"
@@ -83,15 +95,28 @@ def _target(path: str) -> list[dict[str, Any]]:
         found.append(_row("test tree", "absent", "", means))
     if not _writable(target.package):
         found.append(_row("write access", "problem", str(target.package), "apply and revert cannot run"))
-    found += [_row(f"patch {row['family']}", "ok", row["state"]) for row in _states(ledger, target)]
+    states = [state.as_json() for state in ledger.status(target)]
+    found += [_row(f"patch {row['family']}", "ok", row["state"]) for row in states]
+    for family in [row["family"] for row in states if row["technique"] == "vision-dp-over-cp"]:
+        found += _recipes(target, family)
     return found
 
 
-def _states(ledger: Any, target: Any) -> list[dict[str, Any]]:
-    return [dict(row) for row in ledger.status(target)]
+def _recipes(target: Any, family: str) -> list[dict[str, Any]]:
+    """Whether the recipes of a patched family ask for context parallelism, without which the patch does nothing."""
+    idle, sizes = "", []
+    for path in sorted((target.package / "recipes").rglob(f"{family}.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if match := CP_SIZE.search(line.partition("#")[0]):
+                sizes.append(int(match[1]))
+                if sizes[-1] == 1:
+                    idle = idle or f"{path.relative_to(target.root)}:{number}"
+    if not sizes:
+        return []
+    ones = sizes.count(1)
+    means = f"vision_dp_over_cp does nothing at context_parallel_size 1: raise it, first at {idle}"
+    return [_row(f"recipes {family}", "problem" if ones else "ok", f"{ones} of {len(sizes)} with CP 1", means)]
 
 
 def _writable(folder: Path) -> bool:
-    import os
-
     return os.access(folder, os.W_OK)
