@@ -89,9 +89,16 @@ def test_installation_is_complete(kind: str, checkout: Path, wheel: Path, tmp_pa
     assert found["data"] == sorted(data)
 
     said = subprocess.run([python.with_name("skillgen"), "list", "--json"], capture_output=True, text=True, check=True)
-    assert [row["technique"] for row in json.loads(said.stdout)["rows"]] == sorted(
-        path.name for path in (ROOT / "skills").iterdir()
-    )
+    skills = sorted(path.name for path in (ROOT / "skills").iterdir())
+    techniques = [row["technique"] for row in json.loads(said.stdout)["rows"]]
+    assert sorted([*techniques, "skillgen"]) == skills
+
+    command = [python.with_name("skillgen"), "skills", "install", "--dest", tmp_path, "--json"]
+    subprocess.run(command, capture_output=True, check=True)
+    for folder in (".agents", ".claude"):
+        assert sorted(path.parent.name for path in (tmp_path / folder / "skills").glob("*/SKILL.md")) == skills
+    command = [python.with_name("skillgen"), "skills", "validate"]
+    subprocess.run([*command, tmp_path / ".claude/skills"], capture_output=True, check=True)
 
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from skillgen import registry
+from skillgen.skill_rules import check
 
 ROOT = Path(__file__).parents[1]
 SKILLS = sorted(path for path in (ROOT / "skills").iterdir() if path.is_dir())
@@ -32,7 +33,23 @@ def frontmatter(skill: Path) -> tuple[dict[str, Any], str]:
 
 
 def test_there_is_a_skill_for_every_technique() -> None:
-    assert [skill.name for skill in SKILLS] == registry.names()
+    assert [skill.name for skill in SKILLS] == sorted([*registry.names(), "skillgen"])
+
+
+@each_skill
+def test_the_rules_find_nothing(skill: Path) -> None:
+    assert check(skill) == []
+
+
+@each_skill
+def test_the_deep_parts_are_references(skill: Path) -> None:
+    pages = {page.stem for page in (skill / "references").iterdir()}
+    if skill.name == "skillgen":
+        assert pages == {"first-answer", "loop", "outcomes"}
+    else:
+        assert pages == {"first-answer", "impact", "implementation", "outcomes", "pitfalls", "verification"}
+        impact = (skill / "references/impact.md").read_text(encoding="utf-8")
+        assert re.search(r"^```\n(?:skillgen .+\n)*skillgen eval .+\n```$", impact, re.MULTILINE)
 
 
 @each_skill
@@ -76,6 +93,20 @@ def test_evals_have_negatives_for_the_neighbours(skill: Path) -> None:
     assert all(set(case) == keys and case["assertions"] for case in data["evals"])
     assert [case["id"] for case in data["evals"]] == list(range(1, len(data["evals"]) + 1))
     assert {case["expected_skill"] for case in data["evals"]} == {skill.name, None}
+
+
+@each_skill
+def test_every_neighbour_has_a_near_miss(skill: Path) -> None:
+    _, body = frontmatter(skill)
+    cases = json.loads((skill / "evals/evals.json").read_text(encoding="utf-8"))["evals"]
+    turned_away = [case["expected_output"] for case in cases if case["expected_skill"] is None]
+    if skill.name == "skillgen":
+        named = {other.name for other in SKILLS} - {"skillgen"}
+    else:
+        (listed,) = re.findall(r"^Leave it alone .*:\n\n((?:[- ] .+\n)+)", body, re.MULTILINE)
+        named = {other.name for other in SKILLS if f"`{other.name}`" in listed}
+        assert len(turned_away) >= listed.count("\n- ") + 1
+    assert named and all(any(name in said for said in turned_away) for name in named)
 
 
 def claims(card: dict[str, Any]) -> list[dict[str, Any]]:
