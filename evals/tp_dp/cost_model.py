@@ -165,7 +165,7 @@ def activations(tower: Tower, job: Job, share: Share, vision_tp: int) -> int:
 
     Per layer and patch: inputs and outputs of both norms with their statistics; sines and cosines for Q and K; split
     over TP the fused QKV (its V is a view of it), rotated Q and K, attention's output and log-sum-exp, the MLP before
-    and after GELU. With `recompute` each layer keeps its input, and one layer at a time is there in full. With
+    and after GELU. With `recompute` each layer keeps its input; the last merger or one layer is there in full. With
     `scores` attention keeps [P, P] probabilities of each image and head instead of the log-sum-exp: torch's plain one.
     """
     e, h, t = DTYPES[job.dtype], tower.hidden, vision_tp
@@ -179,8 +179,9 @@ def activations(tower: Tower, job: Job, share: Share, vision_tp: int) -> int:
     start = patches * (e * tower.pixels + 4 * (8 + e))  # pixels; four position indices and their weights
     if not job.recompute:
         return start + tower.layers * layer + tower.deepstack * level + last
-    inputs = patches * (tower.layers * e * h + FP32 * head)
-    return start + inputs + layer + min(tower.deepstack, 1) * level + last
+    inputs = patches * ((tower.layers - 1) * e * h + FP32 * head)
+    again = layer + min(tower.deepstack, 1) * (level + patches * e * h)
+    return start + inputs + max(last + patches * e * h, again)
 
 
 def ring(ranks: int, size: int) -> int:

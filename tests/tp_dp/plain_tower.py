@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from skillgen.evals.tp_dp.cost_model import Tower
 
@@ -14,9 +15,9 @@ Bounds = list[int]
 class PlainTower(nn.Module):
     """Patches, their positions and the sizes of the images in; the last features and the deepstack levels out."""
 
-    def __init__(self, sizes: Tower, tp: int, *, scores: bool) -> None:
+    def __init__(self, sizes: Tower, tp: int, *, scores: bool, recompute: bool = False) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes, self.recompute = sizes, recompute
         self.embed = nn.Linear(sizes.pixels, sizes.hidden)
         self.positions = nn.Embedding(sizes.positions, sizes.hidden)
         self.layers = nn.ModuleList(Layer(sizes, tp, scores) for _ in range(sizes.layers))
@@ -30,11 +31,18 @@ class PlainTower(nn.Module):
         hidden = self.embed(pixels) + (self.positions(four) * weights).sum(0)
         angles = torch.rand(patches, 1, self.sizes.hidden // self.sizes.heads)
         features = []
-        for number, layer in enumerate(self.layers):
-            hidden = layer(hidden, angles, images)
-            if number < self.sizes.deepstack:
-                features.append(self.levels[number](hidden))
+        for number in range(self.sizes.layers):
+            if self.recompute:
+                hidden, *level = checkpoint(self.chunk, number, hidden, angles, images, use_reentrant=True)
+            else:
+                hidden, *level = self.chunk(number, hidden, angles, images)
+            features += level
         return [self.last(hidden), *features]
+
+    def chunk(self, number: int, hidden: Tensor, angles: Tensor, images: Bounds) -> tuple[Tensor, ...]:
+        """A layer and its level, if it has one."""
+        hidden = self.layers[number](hidden, angles, images)
+        return (hidden, self.levels[number](hidden)) if number < self.sizes.deepstack else (hidden,)
 
 
 class Layer(nn.Module):

@@ -22,6 +22,7 @@ from skillgen.evals.tp_dp import advice, cost_model
 from skillgen.evals.tp_dp.cost_model import Job, Tower, cost
 from skillgen.runtime import cost_alpha, make_plan
 from skillgen.runtime.plan import Run
+from skillgen.runtime.tp_dp import pack_blocks
 
 TINY = Tower(hidden=32, layers=3, intermediate=80, heads=4, out_hidden=24, deepstack=2, patch_size=4, positions=50)
 ONE = Job(text_tp=4, cp=1, images=((32, 64, 1),), dtype="fp32")
@@ -55,6 +56,41 @@ def test_kept_bytes_are_what_autograd_keeps(tp: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
+def test_recompute_keeps_the_inputs_of_layers_and_one_layer_in_full(tp: int) -> None:
+    _, pixels, images = plain(ONE, tp)
+    tower = PlainTower(TINY, tp, scores=False, recompute=True)
+    with saved_activations(tower) as saved:
+        kept = [*tower(pixels, images)]
+        after_forward = saved()
+    merger, hidden = PlainTower(TINY, tp, scores=False).last, torch.rand(len(pixels), TINY.hidden, requires_grad=True)
+    with saved_activations(merger) as saved:
+        kept.append(merger(hidden))
+        last = saved()
+    chunk = PlainTower(TINY, tp, scores=False)
+    with saved_activations(chunk) as saved:
+        kept += chunk.chunk(0, hidden, torch.rand(len(pixels), 1, TINY.hidden // TINY.heads), images)
+        full = saved() - 4 * hidden.numel()  # its input is kept already
+    del kept
+    expected = cost_model.activations(TINY, replace(ONE, recompute=True), [(len(pixels), 1)], tp)
+    assert full > last and expected == after_forward - last + full
+
+
+def test_recompute_repeats_the_all_reduces_of_the_layers() -> None:
+    (forward, off), (same, on) = (
+        cost_model.tower_bytes(TINY, replace(ONE, recompute=value), 64, 2) for value in (False, True)
+    )
+    assert forward == same and on - off == forward - 4 * 16 * 24  # fp32; the last merger is not repeated
+
+
+def test_the_optimizer_is_split_over_dp_and_cp() -> None:
+    job = Job(text_tp=2, cp=2, images=((64, 64, 1),), dp=8)
+    mode = cost(TINY, job, 2)
+    assert mode.optimizer_bytes == 12 * cost_model.parameters(TINY, 2) // 16
+    assert mode.gradient_bytes == 2 * mode.weight_bytes == 4 * cost_model.parameters(TINY, 2)
+    assert cost(TINY, replace(job, dtype="fp32"), 2).optimizer_bytes == 8 * cost_model.parameters(TINY, 2) // 16
+
+
+@pytest.mark.parametrize("tp", [1, 2])
 def test_plain_attention_keeps_its_scores_too(tp: int) -> None:
     job = replace(ONE, scores=True, images=((32, 64, 1), (16, 24, 2)))
     tower, pixels, images = plain(job, tp)
@@ -83,6 +119,20 @@ def test_the_planner_is_the_runtimes_own() -> None:
     plan = make_plan(runs, 8, alpha=cost_alpha(TINY.hidden, TINY.intermediate))
     dealt = [[(runs[segment.run].patches, segment.count) for segment in share] for share in plan.shares]
     assert cost_model.shares(TINY, job, 8) == (dealt, None)
+
+
+def test_blocks_are_dealt_as_the_runtime_deals_them() -> None:
+    job = Job(text_tp=2, cp=1, images=((64, 64, 3), (32, 96, 2), (32, 32, 5)), block_patches=320)
+    runs = [Run(cost_model.image_patches(TINY, h, w), count) for h, w, count in job.images]
+    packing = pack_blocks(runs, 320, 2)
+    half = len(packing.blocks) // 2
+    dealt, filled = cost_model.shares(TINY, job, 2)
+    assert half > 1 and filled == packing.filled
+    for share, blocks in zip(dealt, (packing.blocks[:half], packing.blocks[half:]), strict=True):
+        units = [(runs[segment.run].patches, segment.count) for block in blocks for segment in block]
+        sizes = {run.patches for run in runs}
+        assert [unit for unit in share if unit[0] in sizes] == units
+        assert sum(size * count for size, count in share) == half * 320
 
 
 def test_it_needs_no_torch() -> None:
@@ -173,6 +223,7 @@ def test_no_rank_encodes_more_than_all_and_some_rank_the_mean(tower: Tower, job:
     for tp in advice.degrees(tower, job.text_tp):
         mode = cost(tower, job, tp)
         dealt = cost_model.shares(tower, job, mode.vision_dp)[0]
+        assert mode.patches == max(sum(size * count for size, count in share) for share in dealt)
         work, (everything,) = ([cost_model.flops(tower, job, share, tp) for share in of] for of in (dealt, [units]))
         assert everything <= sum(work) + tp * len(work) and mode.flops <= max(work) <= everything
         assert mode.seconds >= max(work) / cost_model.Machine().flops
