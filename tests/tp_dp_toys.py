@@ -193,8 +193,8 @@ def reference(grids: tuple[Grid, ...], frozen: Callable[[Tower], Any]) -> tuple[
     return tower, [level.detach() for level in levels]
 
 
-def nothing(tower: Tower) -> None:
-    """All is trainable."""
+def all_trainable(tower: Tower) -> None:
+    """As it is."""
 
 
 def check_parity(
@@ -204,7 +204,7 @@ def check_parity(
     grids: Sequence[Grid],
     *,
     checkpointed: bool | None = None,
-    frozen: Callable[[Tower], Any] = nothing,
+    frozen: Callable[[Tower], Any] = all_trainable,
     **options: Any,
 ) -> None:
     """Features equal those of one rank, and so do gradients summed over the replicas and then over CP."""
