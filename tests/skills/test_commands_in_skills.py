@@ -54,6 +54,13 @@ def test_the_loop_is_in_every_skill(skill: Path) -> None:
     assert wanted <= found
 
 
+@pytest.mark.parametrize("technique", registry.names())
+def test_the_kinds_of_the_eval_are_explained(technique: str) -> None:
+    page = resources.path(f"skills/{technique}/references/verification.md").read_text(encoding="utf-8")
+    table = page.partition("| kind | passes when |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| ([a-z-]+) \|", table, re.MULTILINE)) == set(suite_of(technique).KINDS)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parents[page.name != 'SKILL.md'].name}/{page.name}")
 def test_every_skill_that_is_named_exists(page: Path) -> None:
     named = set(re.findall(r"the\s+skill\s+`([a-z-]+)`", page.read_text(encoding="utf-8")))
