@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import platform
 import sys
 import warnings
 from datetime import timedelta
@@ -13,7 +14,7 @@ from typing import Any
 
 
 def main(spec_path: str) -> None:
-    """Run every case on this rank; rank 0 writes the rows as they come, and the record at the end."""
+    """Run every case on this rank; one rank writes the rows as they come, and the record at the end."""
     from skillgen.evals.launch import suite_of
 
     spec = json.loads(Path(spec_path).read_text())
@@ -37,10 +38,11 @@ def main(spec_path: str) -> None:
 
 
 def run(spec: dict[str, Any]) -> None:
-    """Run all families; rank 0 keeps the record on disk up to date, for the case that a rank dies."""
+    """Run all families; rank 0, or the first of each node, keeps a record on disk up to date in case a rank dies."""
     import torch.distributed as dist
 
     from skillgen.evals.context import Context
+    from skillgen.evals.environment import shown
     from skillgen.evals.harness import Skip, environment
     from skillgen.evals.launch import suite_of
 
@@ -50,13 +52,17 @@ def run(spec: dict[str, Any]) -> None:
     harness = suite.harness(spec)
     context = Context(harness, spec)
     rows: list[dict[str, Any]] = []
+    hosts = sorted({part["host"] for part in context.exchange({"host": platform.node()})})
+    # every rank has all rows; nodes that do not share the folder each have someone who waits for them
+    writes = dist.get_rank() == 0 if spec.get("shared", True) else int(os.environ["LOCAL_RANK"]) == 0
 
     def keep(running: str | None, row: dict[str, Any] | None = None) -> None:
         rows.extend([row] if row else [])
-        if dist.get_rank() == 0:
+        if writes:
             record: dict[str, Any] = {"rows": rows, "kinds": list(kinds), "running": running}
             record["stand_ins"] = harness.stand_ins
-            record["environment"] = environment(harness, spec["backend"])
+            record["environment"] = environment(harness, spec["backend"]) | {"variables": shown(os.environ)}
+            record["environment"]["hosts"] = hosts
             partial = Path(spec["result"] + ".partial")
             partial.write_text(json.dumps(record))
             partial.replace(spec["result"])

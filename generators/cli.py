@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from skillgen import subcommands
+from skillgen import cluster, subcommands
 from skillgen.errors import INTERRUPTED, IO, USAGE, SkillgenError
 
 INTERNAL = 70  # a defect of skillgen itself
@@ -112,7 +112,7 @@ def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _eval(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nproc", type=int, default=2, metavar="N", help="ranks on this machine (default 2)")
+    parser.add_argument("--nproc", type=int, default=2, metavar="N", help="ranks on each node (default 2)")
     parser.add_argument("--backend", choices=["gloo", "nccl"], default="gloo", help="default gloo, on CPUs")
     parser.add_argument("--report", metavar="DIR", help="where the JSON, Markdown and HTML reports go")
     parser.add_argument(
@@ -130,8 +130,9 @@ def _eval(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=900, metavar="S", help="end the whole run after S seconds (900)"
     )
     parser.add_argument("--mcore", metavar="DIR", help="a megatron-core tree (default: the installed one)")
-    parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="nodes, passed to torchrun")
-    parser.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="rendezvous, passed to torchrun")
+    parser.add_argument("--nnodes", type=int, metavar="N", help="nodes (default 1); here, each runs this command")
+    parser.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="where they meet, passed to torchrun")
+    cluster.add_options(parser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skillgen import cluster
 from skillgen.errors import EVAL_FAILED, REFUSED, USAGE, SkillgenError
 from skillgen.model import Outcome, Row
 from skillgen.output import Result, progress
 
 if TYPE_CHECKING:
+    from skillgen.evals.slurm import Slurm
     from skillgen.target import Target
 
 COLUMNS = ("family", "kind", "name", "status", "seconds", "reason")
@@ -31,6 +36,10 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
     else:
         rows = registry.load(args.technique).rows(target)
         families = _families(rows, args.family or [], args.technique, args.target, suite.CONTROLS)
+    job = cluster.slurm(args, args.nnodes, **({"gpus_per_node": args.nproc} if args.backend == "nccl" else {}))
+    options = _options(args, target, kinds, job)
+    if job and not (args.submit or job.job):
+        return _written(args, target, families, options, job)
     done = 0
     with progress("starting the ranks", quiet=args.json) as advance:
 
@@ -43,18 +52,10 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
             args.technique,
             target.root,
             families,
-            nproc=args.nproc,
-            backend=args.backend,
             report=args.report,
-            mutate=args.mutate,
-            baseline=args.baseline,
-            kinds=kinds,
-            mcore=args.mcore or (target.root if target.product == "megatron-core" else None),
-            python=args.python,
-            timeout=args.timeout,
-            nnodes=args.nnodes,
-            rdzv_endpoint=args.rdzv_endpoint,
+            slurm=job,
             progress=tell,
+            **options,
         )
     record["gains"] += suite.probed(record["rows"]) if args.probe else []
     message = "\n".join([record["verdict"], *record["gains"], *([f"report: {args.report}"] if args.report else [])])
@@ -69,6 +70,41 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
         exit_code=EVAL_FAILED,
     )
     return Result(record["rows"], COLUMNS, exit_code=EVAL_FAILED, error=error)
+
+
+def _options(args: argparse.Namespace, target: Target, kinds: list[str] | None, job: Slurm | None) -> dict[str, Any]:
+    """What the launcher is told; a container has a Python of its own."""
+    if job and args.rdzv_endpoint:
+        message = "--rdzv-endpoint with --launcher slurm: the ranks meet on the first node of the job"
+        raise SkillgenError("usage", message, exit_code=USAGE)
+    image = job.settings.container_image if job else None
+    return {
+        **{
+            name: getattr(args, name)
+            for name in ("nproc", "backend", "mutate", "baseline", "timeout", "rdzv_endpoint")
+        },
+        "kinds": kinds,
+        "mcore": args.mcore or (target.root if target.product == "megatron-core" else None),
+        "python": args.python or ("python3" if image else sys.executable),
+        "nnodes": (job.settings.nodes if job else args.nnodes) or 1,
+    }
+
+
+def _written(
+    args: argparse.Namespace, target: Target, families: list[str], options: dict[str, Any], job: Slurm
+) -> Result:
+    """Write the batch script, and say how to go on."""
+    from skillgen.evals.launch import Run, check, retold
+    from skillgen.evals.slurm_suite import write
+
+    run = Run(technique=args.technique, target=target.root, families=families, **options)
+    check(run, job)
+    script = write(run, job, Path(args.report))
+    submit = f"sbatch {shlex.quote(str(script))}"
+    collect = retold(run, job, args.report).replace("--submit", "--job ID")
+    row = {"script": str(script), "text": script.read_text(), "submit": submit, "collect": collect}
+    message = f"{row['text']}\nwritten, not submitted; --submit does both\n  submit:  {submit}\n  collect: {collect}"
+    return Result([row], (), message)
 
 
 def _probed(suite: Any, technique: str, product: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
-from skillgen.evals import launch
+from skillgen.evals import environment, launch
 
 RECORD = {
     "rows": [
@@ -109,6 +109,25 @@ def test_a_run_that_never_started(monkeypatch: pytest.MonkeyPatch, ready: None) 
     assert "no module named so and so" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("script", "code", "told"),
+    [
+        ("import sys; sys.exit('no such module')", "eval-died", "exit code 1"),
+        ("import time; time.sleep(60)", "eval-timed-out", "within 1 s"),
+    ],
+)
+def test_a_run_without_a_case_leaves_a_report_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path, script: str, code: str, told: str
+) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        run(monkeypatch, script, timeout=1, report=tmp_path)
+    assert (caught.value.code, caught.value.where) == (code, str(tmp_path))
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert [(row["kind"], row["status"]) for row in record["rows"]] == [("run", "failed")]
+    assert told in record["rows"][0]["reason"] and record["verdict"].startswith("FAIL: 0 passed, 1 failed")
+    assert ("no such module" in record["rows"][0]["traceback"]) == (code == "eval-died")
+
+
 def test_a_run_that_hangs_is_killed_with_its_children(
     monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path
 ) -> None:
@@ -141,6 +160,22 @@ def test_one_torchrun_with_the_ranks_asked_for() -> None:
     many = launch.torchrun("python", 8, 2, "host:29500", Path("/work"))
     assert one[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "4"] and "--standalone" in one
     assert many[many.index("--nnodes") + 1] == "2" and many[many.index("--rdzv-endpoint") + 1] == "host:29500"
+
+
+def test_what_ranks_get_of_the_environment() -> None:
+    given = {
+        "OMP_NUM_THREADS": "7",
+        "PYTHONFAULTHANDLER": "0",
+        "NCCL_DEBUG": "INFO",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    }
+    fixed = {"PYTHONFAULTHANDLER": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    assert environment.variables("gloo", given) == {"OMP_NUM_THREADS": "7", **fixed}
+    nccl = {"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    assert environment.variables("nccl", given) == {"OMP_NUM_THREADS": "7", **fixed, **nccl}
+    assert environment.variables("nccl", {})["NCCL_DEBUG"] == "WARN"
+    seen = environment.shown(given | {"GLOO_SOCKET_IFNAME": "lo", "HF_TOKEN": "secret", "NCCL_SOCKET_IFNAME": "eth0"})
+    assert "HF_TOKEN" not in seen and seen["GLOO_SOCKET_IFNAME"] == "lo" and seen["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
 def test_a_killed_command_leaves_no_torchrun_behind(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""An eval as a Slurm job: its batch script, its folder below the report, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from skillgen.errors import REFUSED, USAGE, SkillgenError
+
+from . import slurm
+from .collect import Ending, Progress, Teller, collect, last_lines
+from .launch import UPSTREAM_TESTS, Run, torchrun
+
+LATE = 60.0  # seconds that a file system may take to show what a node wrote
+
+
+def folder(report: Path) -> Path:
+    """Where the job reads its order and writes; every node has to see it."""
+    return report.resolve() / "slurm"
+
+
+def write(run: Run, job: slurm.Slurm, report: Path) -> Path:
+    """Write the order and the batch script below the report's folder; the script's path."""
+    from skillgen.render import render
+
+    work = folder(report)
+    slurm.new_folder(work)
+    run.prepare(work, shared=True)
+    settings = replace(job.settings, ntasks_per_node=1)  # one torchrun, whatever a profile has for other commands
+    command = torchrun(run.python, run.nproc, run.nnodes, "{endpoint}", work, "logs/node{node}")
+    ranks = "exec " + slurm.shell(command, {"{endpoint}": "$1", "{node}": "$SLURM_NODEID"})
+    text = render(
+        "slurm/eval.sbatch.j2",
+        header=settings.header(f"skillgen-{run.technique}", work / "slurm.log", _seconds(run)),
+        about=f"skillgen eval {run.technique}: {run.nproc} ranks on each node ({run.backend})",
+        exports=slurm.exports(run.backend, settings.env),
+        srun=shlex.join(settings.srun(report, run.target, run.mcore)),
+        upstream=shlex.join([run.python, "-m", __name__, str(work / "spec.json")]) if run.upstream else "",
+        ranks=shlex.quote(ranks) if run.needs_ranks else "",
+        seconds=f"{run.timeout:g}",
+    )
+    script = work / "job.sbatch"
+    script.write_text(text)
+    return script
+
+
+def run(
+    run: Run, job: slurm.Slurm, report: Path, progress: Progress | None
+) -> tuple[dict[str, Any], SkillgenError | None]:
+    """Submit the job, or take up one that was submitted by hand, and wait for it; its record, as of a local run."""
+    work = folder(report)
+    if job.job is None:
+        number = slurm.submit(write(run, job, report))
+        (work / "job").write_text(number)
+    else:
+        number = job.job
+        _same(run, work)
+    teller = Teller(work, progress)
+    ending = slurm.wait(job, number, _seconds(run), teller)
+    deadline = time.monotonic() + LATE
+    while ending is None and not _complete(work, run) and time.monotonic() < deadline:
+        time.sleep(1)
+    if ending is not None and ending.code == "eval-lost" and _complete(work, run):
+        ending = None  # what it wrote says that it ended well
+    teller()
+    record, problem = _record(work, ending, run)
+    where = {"job": number, "nodes": run.nnodes, "script": str(work / "job.sbatch")}
+    record["environment"]["slurm"] = where | {name: getattr(job.settings, name) for name in ("partition", "account")}
+    return record, problem
+
+
+def _record(work: Path, ending: Ending | None, run: Run) -> tuple[dict[str, Any], SkillgenError | None]:
+    """The rows of the ranks after that of the target's own tests."""
+    record: dict[str, Any] = {"rows": [], "kinds": list(run.kinds or ()), "stand_ins": [], "environment": {}}
+    problem = None
+    if run.needs_ranks:
+        record, problem = collect(work, ending, run.nproc * run.nnodes)
+    if run.upstream:
+        told = work / "upstream.json"
+        lost = {"family": "all", "variant": "", "kind": UPSTREAM_TESTS, "name": "the target's own unit tests"}
+        lost |= {"status": "failed", "reason": "the step of the job wrote nothing", "traceback": last_lines(work)}
+        record["rows"].insert(0, json.loads(told.read_text()) if told.is_file() else lost | {"seconds": 0})
+    return record, problem
+
+
+def _seconds(run: Run) -> float:
+    """How long the job may run; of the target's own tests there are up to three runs."""
+    return run.timeout * (run.needs_ranks + 3 * run.upstream)
+
+
+def _complete(work: Path, run: Run) -> bool:
+    result = work / "result.json"
+    ranks = not run.needs_ranks or (result.is_file() and json.loads(result.read_text())["running"] is None)
+    return ranks and (not run.upstream or (work / "upstream.json").is_file())
+
+
+def _same(run: Run, work: Path) -> None:
+    """Refuse to take a job's result for that of another order."""
+    spec = work / "spec.json"
+    if not spec.is_file():
+        hint = "the command without --job writes the batch script there"
+        raise SkillgenError("no-such-job", "this folder holds no job", where=str(work), hint=hint, exit_code=USAGE)
+    written, asked = json.loads(spec.read_text()), run.order(work, shared=True)
+    if other := [name for name in asked if written.get(name) != asked[name]]:
+        message = f"the job of this folder was written for another {', '.join(other)}"
+        raise SkillgenError("another-job", message, where=str(spec), exit_code=REFUSED)
+
+
+def main(spec_path: str) -> None:
+    """The step of a job that runs the target's own tests."""
+    from . import upstream
+
+    spec = json.loads(Path(spec_path).read_text())
+    options = {"python": sys.executable, "mcore": spec["mcore"], "limit": spec["timeout"]}
+    row = upstream.row(spec["technique"], Path(spec["target"]), **options)
+    partial = Path(spec_path).with_name("upstream.partial")
+    partial.write_text(json.dumps(row))
+    partial.replace(partial.with_suffix(".json"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,236 @@
+"""What a batch script says, where its settings come from, and what Slurm's answers mean; no Slurm is needed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillgen.cli import main
+from skillgen.errors import USAGE
+from skillgen.evals import slurm
+from skillgen.evals.slurm import Settings, State
+
+PROFILE = """\
+partition: batch
+account: "0123"
+time: 00:30:00
+nodes: 4
+ntasks_per_node: 8
+container_image: /images/nemo.sqsh
+container_mounts: /data:/data
+env: {NCCL_SOCKET_IFNAME: eth0, NCCL_DEBUG: INFO}
+sbatch: [--exclusive]
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A target of which one family is patched, in a world where all dependencies are there."""
+    model = tmp_path / "tree/nemo_automodel/components/models/qwen3_5_moe/model.py"
+    runtime = tmp_path / "tree/nemo_automodel/components/distributed/blockdiag_cp/runtime.py"
+    for path, text in ((model, DISPATCH), (runtime, FALLBACK)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    (tmp_path / "tree/nemo_automodel/__init__.py").touch()
+    monkeypatch.setattr("skillgen.evals.launch._need", lambda *_: None)
+    assert main(["apply", "blockdiag-gqa", str(tmp_path / "tree"), "--no-lint"]) == 0
+    return tmp_path / "tree"
+
+
+def written(tree: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    command = ["eval", "blockdiag-gqa", str(tree), "--launcher", "slurm", "--json", *options]
+    exit_code = main(command)
+    answer = json.loads(capsys.readouterr().out)
+    return exit_code, answer["rows"][0] if answer["rows"] else answer["error"]
+
+
+def directives(text: str) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def test_options_beat_the_profile(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "site.yaml"
+    profile.write_text(PROFILE)
+    options = ["--profile", str(profile), "--report", str(tmp_path / "report"), "--backend", "nccl", "--nproc", "8"]
+    _, row = written(tree, capsys, *options)
+    said = directives(row["text"])
+    assert said | {"output": ""} == {
+        "job-name": "skillgen-blockdiag-gqa",
+        "output": "",
+        "open-mode": "truncate",
+        "nodes": "4",
+        "ntasks-per-node": "1",
+        "time": "00:30:00",
+        "partition": "batch",
+        "account": "0123",
+        "gpus-per-node": "8",
+        "no-requeue": "",
+        "exclusive": "",
+    }
+    own = f"{tmp_path}/report:{tmp_path}/report,{tree}:{tree}"
+    assert f"srun --container-image=/images/nemo.sqsh --container-mounts=/data:/data,{own} " in row["text"]
+    assert "exec python3 -m torch.distributed.run" in row["text"] and "--nnodes 4" in row["text"]
+    assert "export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_DEBUG=INFO\n" in row["text"]
+    assert "export TORCH_NCCL_ASYNC_ERROR_HANDLING=1  # a collective" in row["text"]
+    options += [
+        "--partition",
+        "urgent",
+        "--nnodes",
+        "2",
+        "--time",
+        "5",
+        "--gpus-per-node",
+        "4",
+        "--env",
+        "NCCL_DEBUG=X",
+    ]
+    _, row = written(tree, capsys, *options)
+    changed = {"partition": "urgent", "nodes": "2", "time": "5", "gpus-per-node": "4"}
+    assert directives(row["text"]) == said | changed
+    assert "export NCCL_SOCKET_IFNAME=eth0\nexport NCCL_DEBUG=X\n" in row["text"] and "--nnodes 2" in row["text"]
+    assert "--job ID" in row["collect"] and "--partition urgent" in row["collect"] and "--nnodes 2" in row["collect"]
+
+
+def test_a_container_is_only_where_it_is_asked_for(tree: Path, tmp_path: Path, capsys: Any) -> None:
+    _, row = written(tree, capsys, "--report", str(tmp_path / "report"), "--python", "/opt/python")
+    assert not any(word in row["text"] for word in ("--container", "--gpus", "NCCL"))
+    assert directives(row["text"])["time"] == "17" and "timeout --kill-after=30 900 srun" in row["text"]
+    assert subprocess.run(["bash", "-n", row["script"]]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("partition: a\npartitoin: b\nnode: 2\n", "unknown-setting", "no such setting: partitoin, node"),
+        ("nodes: two\n", "bad-profile", "nodes is a number, not 'two'"),
+        ("env: [A=1]\n", "bad-profile", "env is a mapping"),
+        ("- partition\n", "bad-profile", "a profile maps settings to values"),
+        ("a: [\n", "bad-profile", "no YAML"),
+        ('account: "x\\n#SBATCH --uid=0"\n', "bad-setting", "cannot stand in a batch script"),
+        ("env: {'A B': c}\n", "bad-setting", "env: 'A B' cannot stand"),
+    ],
+)
+def test_a_profile_that_is_wrong(tree: Path, tmp_path: Path, capsys: Any, text: str, code: str, told: str) -> None:
+    profile = tmp_path / "site.yaml"
+    profile.write_text(text)
+    exit_code, error = written(tree, capsys, "--report", str(tmp_path / "report"), "--profile", str(profile))
+    assert (exit_code, error["code"]) == (USAGE, code) and told in error["message"]
+    assert error["where"] in (str(profile), "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--launcher", "torchrun", "--partition", "x", "--submit"], "no-cluster"),
+        ([], "no-shared-folder"),
+        (["--report", "r", "--submit", "--job", "1"], "usage"),
+        (["--report", "r", "--job", "Submitted batch job 1"], "usage"),
+        (["--report", "r", "--job", "1"], "no-such-job"),
+        (["--report", "r", "--rdzv-endpoint", "h:1"], "usage"),
+        (["--report", "r", "--env", "A"], "bad-setting"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, options: list[str], code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exit_code, error = written(tree, capsys, *options)
+    assert (exit_code, error["code"]) == (USAGE, code)
+
+
+def test_a_folder_of_someone_else_is_left_alone(tree: Path, tmp_path: Path, capsys: Any) -> None:
+    theirs = tmp_path / "report" / "slurm" / "notes"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    exit_code, error = written(tree, capsys, "--report", str(tmp_path / "report"))
+    assert (exit_code, error["code"]) == (3, "folder-taken") and theirs.exists()
+
+
+def test_what_the_shell_makes_of_a_command() -> None:
+    words = ["a b", "{one}", '--to={one}/$HOME `x` \\ "q"', "it's"]
+    text = slurm.shell(["printf", "%s\\n", *words], {"{one}": "$1"})
+    told = subprocess.run(["bash", "-c", text, "bash", "1 2"], capture_output=True, text=True).stdout
+    assert told.splitlines() == ["a b", "1 2", '--to=1 2/$HOME `x` \\ "q"', "it's"]
+
+
+def test_settings_are_retold_as_options() -> None:
+    settings = Settings(partition="p", nodes=2, env={"A": "b c"}, sbatch=["--exclusive"])
+    assert shlex.join(settings.words()) == "--partition p --nnodes 2 --env 'A=b c' --sbatch=--exclusive"
+
+
+FOUND = "JobId=7 JobName=x QOS=(null) JobState={} Reason={} Dependency=(null) ExitCode={}:0 Command=JobState=X"
+
+
+@pytest.mark.parametrize(
+    ("answers", "state"),
+    [
+        ({"scontrol": FOUND.format("FAILED", "NonZeroExitCode", 3)}, State("FAILED", "NonZeroExitCode", 3)),
+        ({"scontrol": "slurm_load_jobs error: Unable to contact slurm controller"}, State("")),
+        ({"scontrol": "Invalid job id specified", "sacct": "CANCELLED by 0|0:0\n"}, State("CANCELLED")),
+        (
+            {"scontrol": "Invalid job id specified", "sacct": "Slurm accounting storage is disabled"},
+            State("FORGOTTEN"),
+        ),
+    ],
+)
+def test_what_slurm_says(monkeypatch: pytest.MonkeyPatch, answers: dict[str, str], state: State) -> None:
+    monkeypatch.setattr(slurm, "_ask", lambda *command: answers[command[0]])
+    assert slurm.state("7") == state
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "told"),
+    [
+        ("PENDING*3 - RUNNING - COMPLETED", None, ""),
+        (
+            "PENDING*30",
+            "eval-not-started",
+            "did not start within 200 s: Slurm job 7 was PENDING (Why) and is cancelled",
+        ),
+        ("PENDING -*5 RUNNING*11 COMPLETED", None, ""),
+        ("PENDING -*5 RUNNING*30", "eval-timed-out", "did not end within 20 s: Slurm job 7 is cancelled"),
+        ("RUNNING -*30", "eval-lost", "are lost: Slurm does not answer about job 7"),
+        ("-*99", "eval-lost", "are lost: Slurm does not answer about job 7"),
+        ("RUNNING PREEMPTED", "eval-died", "ended: Slurm job 7 is PREEMPTED"),
+        ("RUNNING TIMEOUT", "eval-timed-out", "did not end within the time limit of Slurm job 7"),
+        ("PENDING FORGOTTEN", "eval-lost", "are lost: Slurm job 7 is no longer known"),
+    ],
+)
+def test_how_long_a_job_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, states: str, code: str | None, told: str
+) -> None:
+    """Ten seconds pass from one answer to the next; a controller may be away for a while."""
+    names = [word.partition("*") for word in states.split()]
+    answers = [State(name.strip("-"), "Why") for name, _, times in names for _ in range(int(times or 1))]
+    clock, cancelled = [0.0], []
+    monkeypatch.setattr(slurm, "state", lambda job: answers[int(clock[0] // 10)])
+    monkeypatch.setattr(slurm, "cancel", cancelled.append)
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    ending = slurm.wait(slurm.Slurm(settings=Settings(), queue_limit=200), "7", 20, lambda: None)
+    assert (ending.code, ending.what) == (code, told) if ending else code is None
+    assert cancelled == (["7"] if "cancelled" in told else [])
+
+
+DISPATCH = """\
+class Attention:
+    def _dispatch(self, query, key, value, **rest):
+        from nemo_automodel.components.distributed.blockdiag_cp import cp_blockdiag_sdpa, current_state
+
+        if current_state() is not None:
+            return cp_blockdiag_sdpa(query, key, value, **rest)
+        return self._base(query, key, value, **rest)
+"""
+FALLBACK = """\
+def cp_blockdiag_sdpa(query, key, value, attn_mask=None, enable_gqa=False, **kwargs):
+    if enable_gqa and key.shape[1] != query.shape[1]:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return sdpa(query, key, value)
+"""
