@@ -83,7 +83,6 @@ class Job:
     microbatches: int = 1  # of one step, over which the sum over replicas is spread
     dtype: str = "bf16"
     recompute: bool = False  # "full", one layer at a time
-    scores: bool = False  # attention keeps its probabilities, as torch's plain one does
     block_patches: int | None = None
 
     @property
@@ -160,20 +159,17 @@ def parameters(tower: Tower, vision_tp: int) -> int:
     return tower.pixels * h + h + tower.positions * h + tower.layers * layer + mergers + norms
 
 
-def activations(tower: Tower, job: Job, share: Share, vision_tp: int) -> int:
-    """Bytes that autograd keeps for a share, with attention that keeps no scores: flash, Transformer Engine's.
+def activations(tower: Tower, job: Job, patches: int, vision_tp: int) -> int:
+    """Bytes that autograd keeps for `patches`, with attention that keeps no scores: flash, Transformer Engine's.
 
     Per layer and patch: inputs and outputs of both norms with their statistics; sines and cosines for Q and K; split
     over TP the fused QKV (its V is a view of it), rotated Q and K, attention's output and log-sum-exp, the MLP before
-    and after GELU. With `recompute` each layer keeps its input; the last merger or one layer is there in full. With
-    `scores` attention keeps [P, P] probabilities of each image and head instead of the log-sum-exp: torch's plain one.
+    and after GELU. With `recompute` each layer keeps its input; the last merger or one layer is there in full.
     """
     e, h, t = DTYPES[job.dtype], tower.hidden, vision_tp
     head, s = h // tower.heads, max(FP32, e)  # s: statistics, sines and cosines
-    patches = sum(size * count for size, count in share)
-    squares = sum(size * size * count for size, count in share)
-    layer = patches * (e * 4 * h + 4 * s + 4 * s * head + e * (6 * h + 2 * tower.intermediate) // t)
-    layer += tower.heads * (e * squares if job.scores else s * patches) // t
+    split = e * (6 * h + 2 * tower.intermediate) + s * tower.heads
+    layer = patches * (e * 4 * h + 4 * s + 4 * s * head + split // t)
     level = patches * (e * h + 2 * e * h // t) + 2 * s * patches // tower.window
     last = patches * (e * 2 * h + 2 * s + 2 * e * h // t)
     start = patches * (e * tower.pixels + 4 * (8 + e))  # pixels; four position indices and their weights
@@ -252,7 +248,6 @@ def cost(tower: Tower, job: Job, vision_tp: int, machine: Machine | None = None,
     gather, exchange = (dp - 1) * features // dp, (dp // replicas - 1) * features // dp
     weights = parameters(tower, vision_tp)
     step = ring(replicas, GRADIENT * weights)
-    kept = [activations(tower, job, share, vision_tp) for share in dealt]
     busiest = (0.0, 0.0, 0, 0, 0)
     for share, patches in zip(dealt, sizes, strict=True):
         sent = tower_bytes(tower, job, patches, vision_tp)
@@ -270,7 +265,7 @@ def cost(tower: Tower, job: Job, vision_tp: int, machine: Machine | None = None,
         weight_bytes=e * weights,
         gradient_bytes=GRADIENT * weights,
         optimizer_bytes=state * weights // (job.dp * job.cp),
-        activation_bytes=max(kept),
+        activation_bytes=activations(tower, job, max(sizes), vision_tp),
         forward_bytes=busiest[2],
         backward_bytes=busiest[3],
         step_bytes=step,

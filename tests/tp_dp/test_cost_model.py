@@ -30,7 +30,7 @@ ONE = Job(text_tp=4, cp=1, images=((32, 64, 1),), dtype="fp32")
 
 def plain(job: Job, tp: int) -> tuple[PlainTower, torch.Tensor, list[int]]:
     images = [cost_model.image_patches(TINY, h, w) for h, w, count in job.images for _ in range(count)]
-    return PlainTower(TINY, tp, scores=job.scores), torch.rand(sum(images), TINY.pixels), images
+    return PlainTower(TINY, tp, scores=len(images) > 1), torch.rand(sum(images), TINY.pixels), images
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
@@ -49,7 +49,7 @@ def test_kept_bytes_are_what_autograd_keeps(tp: int, dtype: str) -> None:
         kept = tower(pixels.to(kind), images)
         measured = saved()
     del kept
-    expected = cost_model.activations(TINY, job, [(len(pixels), 1)], tp)
+    expected = cost_model.activations(TINY, job, len(pixels), tp)
     if dtype == "bf16":  # on CPUs the norms keep their statistics in bf16
         expected -= 2 * len(pixels) * (2 * (2 * TINY.layers + 1)) + 4 * TINY.deepstack * len(pixels) // TINY.window
     assert measured == expected
@@ -71,7 +71,7 @@ def test_recompute_keeps_the_inputs_of_layers_and_one_layer_in_full(tp: int) -> 
         kept += chunk.chunk(0, hidden, torch.rand(len(pixels), 1, TINY.hidden // TINY.heads), images)
         full = saved() - 4 * hidden.numel()  # its input is kept already
     del kept
-    expected = cost_model.activations(TINY, replace(ONE, recompute=True), [(len(pixels), 1)], tp)
+    expected = cost_model.activations(TINY, replace(ONE, recompute=True), len(pixels), tp)
     assert full > last and expected == after_forward - last + full
 
 
@@ -91,21 +91,8 @@ def test_the_optimizer_is_split_over_dp_and_cp() -> None:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-def test_plain_attention_keeps_its_scores_too(tp: int) -> None:
-    job = replace(ONE, scores=True, images=((32, 64, 1), (16, 24, 2)))
-    tower, pixels, images = plain(job, tp)
-    with saved_activations(tower) as saved:
-        kept = tower(pixels, images)
-        measured = saved()
-    del kept
-    share = [(size, 1) for size in images]
-    assert measured == cost_model.activations(TINY, job, share, tp)
-    assert measured > cost_model.activations(TINY, replace(job, scores=False), share, tp)
-
-
-@pytest.mark.parametrize("tp", [1, 2])
 def test_flops_are_those_of_a_counted_step(tp: int) -> None:
-    job = replace(ONE, scores=True, images=((32, 64, 1), (16, 24, 2)))
+    job = replace(ONE, images=((32, 64, 1), (16, 24, 2)))
     tower, pixels, images = plain(job, tp)
     counter = FlopCounterMode(display=False)
     with counter:
@@ -228,7 +215,7 @@ def test_no_rank_encodes_more_than_all_and_some_rank_the_mean(tower: Tower, job:
         assert everything <= sum(work) + tp * len(work) and mode.flops <= max(work) <= everything
         assert mode.seconds >= max(work) / cost_model.Machine().flops
         assert sum(size * count for share in dealt for size, count in share) == sum(s * c for s, c in units)
-        assert mode.activation_bytes >= cost_model.activations(tower, job, [(max(units)[0], 1)], tp)
+        assert mode.activation_bytes >= cost_model.activations(tower, job, max(units)[0], tp)
 
 
 @settings(max_examples=25, deadline=None)
