@@ -99,7 +99,7 @@ def test_deviations_are_checks_that_a_wrong_measurement_fails() -> None:
     assert all(value == 0 for value, _ in advice.deviations(QWEN, job, 2, right).values())
     assert right["replica gradient bytes"] > 0 == advice.predicted(QWEN, job, 4)["replica gradient bytes"]
     for what in right:
-        checks = advice.deviations(QWEN, job, 2, {**right, what: 1.03 * right[what]})
+        checks = advice.deviations(QWEN, job, 2, {**right, what: 1.03 * right[what] + 1})
         assert [value > limit for value, limit in checks.values()].count(True) == 1
 
 
