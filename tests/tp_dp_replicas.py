@@ -133,13 +133,31 @@ def sum_of(name: str, batches: Any) -> Tensor:
     return torch.stack(grads).sum(0)  # type: ignore[arg-type]
 
 
-def check_first_loss(rank: int, place: Place, tp: int) -> None:
-    """Replicas that started alike give the same features, of the first one's weights."""
-    made = place.vision(tp)
+def check_one_encoder(rank: int, place: Place) -> None:
+    """Every image is encoded by the weights of the first replica, whichever rank encodes it."""
+    made = place.vision(1)
     tower = Tower(made.tp, seed=rank)
     replicas.broadcast_replicas(tower, made.replicas)
-    levels = levels_of(shard(tower, made)(**batch_of(images(7))))
-    first = torch.stack([level.sum() for level in levels])
-    seen = [torch.empty_like(first) for _ in range(place.text.size())]
-    dist.all_gather(seen, first.detach(), group=place.text)
-    assert all(torch.equal(other, seen[0]) for other in seen)
+    whole = Tower(seed=dist.get_process_group_ranks(place.text)[0])
+    expected = levels_of(whole(**batch_of(images(7))))
+    for ours, theirs in zip(levels_of(shard(tower, made)(**batch_of(images(7)))), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def parameters(*grads: Tensor) -> Any:
+    """A module with parameters p0, p1, ... of these gradients."""
+    module = nn.Module()
+    for index, grad in enumerate(grads):
+        parameter = nn.Parameter(torch.empty_like(grad))
+        parameter.grad = grad
+        module.register_parameter(f"p{index}", parameter)
+    return module
+
+
+def check_half(rank: int) -> None:
+    """256 + 3 / 2 is 256 where bfloat16 rounds at every step, in whatever order, for one of the numbers at least."""
+    numbers = torch.full((dist.get_world_size(),), 0.5, dtype=torch.bfloat16)
+    numbers[rank] = 256
+    module = parameters(numbers)
+    replicas.sum_replica_gradients(module, dist.group.WORLD)
+    assert module.p0.grad.tolist() == [258] * 4

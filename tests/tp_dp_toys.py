@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from sharding import levels_of, objective
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from toys import FEATURES, MERGE
 
-from skillgen.runtime.tp_dp import VisionGroups, encode, groups, replicas
+from skillgen.runtime.tp_dp import GridBlocks, VisionGroups, encode, groups, replicas
 
 HIDDEN, HEADS, OUT = 16, 8, 6
 Grid = tuple[int, int, int]
@@ -197,6 +198,11 @@ def all_trainable(tower: Tower) -> None:
     """As it is."""
 
 
+def all_frozen(tower: Tower) -> None:
+    """Nothing is trainable."""
+    tower.requires_grad_(False)
+
+
 def check_parity(
     rank: int,
     place: Place,
@@ -233,3 +239,32 @@ def check_parity(
         dist.all_reduce(ours.grad, group=place.cp_group)
         wanted = part(theirs.grad, getattr(ours, "tp_dim", None), made.tp)
         torch.testing.assert_close(ours.grad, wanted, msg=lambda m, name=name: f"gradient of {name}: {m}")
+
+
+def check_padding(rank: int, place: Place, tp: int, grids: Sequence[Grid]) -> None:
+    """Free space full of NaN stays there."""
+    blank, made = GridBlocks._blank, place.vision(tp)
+
+    def poisoned(self: GridBlocks, call: Any, width: int) -> Any:
+        return {
+            **blank(self, call, width),
+            self.pixels: torch.full_like(blank(self, call, width)[self.pixels], torch.nan),
+        }
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GridBlocks, "_blank", poisoned)
+        levels = levels_of(shard(Tower(made.tp), made, block_patches=64)(**batch_of(grids)))
+    for ours, theirs in zip(levels, reference(tuple(grids), all_frozen)[1], strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def check_same_work(rank: int, place: Place, tp: int, counts: Sequence[int]) -> None:
+    """In blocks, every rank encodes the same number of patches, whatever the number of images."""
+    made = place.vision(tp)
+    tower = Tower(made.tp)
+    for count in counts:
+        shard(tower, made, block_patches=32)(**batch_of(images(count)))
+    everyone: list[Any] = [None] * place.world.size()
+    dist.all_gather_object(everyone, tower.encoded, group=place.world)
+    assert all(patches == tower.encoded for patches in everyone)
+    assert all(patches and patches % 32 == 0 for patches in tower.encoded)

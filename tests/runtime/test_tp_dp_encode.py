@@ -10,10 +10,22 @@ import torch.distributed as dist
 from distributed import run_ranks
 from sharding import Collectives, levels_of, objective
 from torch import Tensor, nn
-from tp_dp_toys import MERGE, Place, Tower, batch_of, check_parity, images, reference, shard
+from tp_dp_toys import (
+    MERGE,
+    Place,
+    Tower,
+    all_frozen,
+    batch_of,
+    check_padding,
+    check_parity,
+    check_same_work,
+    images,
+    reference,
+    shard,
+)
 
 from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.tp_dp import GridBlocks, encode, replicas
+from skillgen.runtime.tp_dp import encode, replicas
 
 FOUR = [(Place(4, 1), 2), (Place(2, 2), 1)]
 OTHERS = [(Place(4, 1), 1), (Place(4, 1), 4), (Place(2, 2), 2), (Place(1, 4), 1)]
@@ -63,10 +75,6 @@ def merger_only(tower: Tower) -> None:
 def first_layer_frozen(tower: Tower) -> None:
     tower.patch_embed.requires_grad_(False)
     tower.layers[0].requires_grad_(False)
-
-
-def all_frozen(tower: Tower) -> None:
-    tower.requires_grad_(False)
 
 
 def test_parity_of_what_is_trainable() -> None:
@@ -126,38 +134,15 @@ def test_a_rank_without_images_has_gradients_of_zero() -> None:
 
 @pytest.mark.parametrize("place, tp", [(Place(4, 1), 1), (Place(2, 2), 2)])
 def test_blocks_give_every_rank_the_same_number_of_patches(place: Place, tp: int) -> None:
-    def on_rank(rank: int) -> list[int]:
-        made = place.vision(tp)
-        tower = Tower(made.tp)
-        for count in range(1, 18):
-            shard(tower, made, block_patches=32)(**batch_of(images(count)))
-        dist.barrier()
-        return tower.encoded
-
-    patches = run_ranks(4, on_rank)
-    assert all(other == patches[0] for other in patches)
-    assert all(number % 32 == 0 for number in patches[0])
-
-
-def check_padding(rank: int) -> None:
-    """Free space full of NaN stays there."""
-    blank = GridBlocks._blank
-
-    def poisoned(self: GridBlocks, call: Any, width: int) -> Any:
-        made = blank(self, call, width)
-        return {**made, self.pixels: torch.full_like(made[self.pixels], torch.nan)}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GridBlocks, "_blank", poisoned)
-        for count in (1, 5, 17):
-            tower, made = Tower(Place(4, 1).vision(2).tp), Place(4, 1).vision(2)
-            levels = levels_of(shard(tower, made, block_patches=64)(**batch_of(images(count))))
-            for ours, theirs in zip(levels, reference(tuple(images(count)), all_frozen)[1], strict=True):
-                torch.testing.assert_close(ours, theirs)
+    run_ranks(4, check_same_work, place, tp, range(1, 18))
 
 
 def test_nan_in_padding_reaches_no_row() -> None:
-    run_ranks(4, check_padding)
+    def on_rank(rank: int) -> None:
+        for count in (1, 5, 17):
+            check_padding(rank, Place(4, 1), 2, images(count))
+
+    run_ranks(4, on_rank)
 
 
 def test_a_tower_that_is_not_shared_out_stays_as_it_is() -> None:

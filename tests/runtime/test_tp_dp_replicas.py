@@ -11,7 +11,17 @@ import torch.distributed as dist
 from distributed import run_ranks
 from sharding import Collectives
 from torch import nn
-from tp_dp_replicas import Model, Wrapper, check_first_loss, check_norm, check_saved, check_start, check_step
+from tp_dp_replicas import (
+    Model,
+    Wrapper,
+    check_half,
+    check_norm,
+    check_one_encoder,
+    check_saved,
+    check_start,
+    check_step,
+    parameters,
+)
 from tp_dp_toys import Place
 
 from skillgen.runtime.tp_dp import replicas
@@ -41,18 +51,8 @@ def test_plain_gradients() -> None:
     run_ranks(4, check_step, Place(4, 1), 2, False)
 
 
-def test_features_are_the_same_on_all_ranks_of_a_text_tp_group() -> None:
-    """Without images of their own weights: text TP ranks that disagree would train on different inputs."""
-    run_ranks(4, check_first_loss, Place(4, 1), 1)
-
-
-def parameters(*grads: Any, **options: Any) -> nn.Module:
-    module = nn.Module()
-    for index, grad in enumerate(grads):
-        parameter = nn.Parameter(torch.empty_like(grad), **options)
-        parameter.grad = grad
-        module.register_parameter(f"p{index}", parameter)
-    return module
+def test_images_are_encoded_by_the_same_weights_on_every_rank() -> None:
+    run_ranks(4, check_one_encoder, Place(4, 1))
 
 
 def test_gradients_are_summed_by_dtype_in_few_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +73,6 @@ def test_gradients_are_summed_by_dtype_in_few_collectives(monkeypatch: pytest.Mo
     assert run_ranks(2, on_rank) == [["allreduce_"] * 2] * 2
     monkeypatch.setattr(replicas, "BUCKET", 4)
     assert run_ranks(2, on_rank) == [["allreduce_"] * 4] * 2  # a bucket is full from its fourth number on
-
-
-def check_half(rank: int) -> None:
-    """256 + 1 + 1 + 2 in bfloat16 would be 256 or 258 where it is rounded at every step."""
-    module = parameters(torch.tensor([[256.0, 1.0, 1.0, 2.0][rank]], dtype=torch.bfloat16))
-    replicas.sum_replica_gradients(module, dist.group.WORLD)
-    assert module.p0.grad.item() == 260
 
 
 def test_half_precision_is_summed_in_fp32() -> None:
