@@ -18,10 +18,32 @@ NAME = "blockdiag-gqa"
 Break = Callable[[Path], Any]
 
 
+CARD = """\
+title: blockdiag-gqa
+summary: What it does.
+validation_status: unproven
+validated_on: []
+evidence: []
+claims:
+  - id: crash
+    statement: It fails.
+    level: unproven
+    evidence: []
+  - id: parity
+    statement: It is the same.
+    level: unproven
+    evidence: []
+failure_modes:
+  - {name: heads, symptom: it stops, likely_cause: a gap, fix: close it}
+"""
+
+
 @pytest.fixture
 def skill(tmp_path: Path) -> Path:
+    """One of ours, with a card of which no run has proven anything."""
     folder = tmp_path / "skills" / NAME
     shutil.copytree(resources.path("skills") / NAME, folder)
+    (folder / "config/card.yaml").write_text(CARD)
     assert check(folder) == []
     return folder
 
