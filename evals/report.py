@@ -22,11 +22,14 @@ def finish(record: dict[str, Any]) -> dict[str, Any]:
     """Add the verdict: `ok`, `counts`, `verdict` (one line), `gains` (a line per cost case: what fell, how far)."""
     from skillgen.resources import version
 
+    from .code_hash import stamp
     from .report_origin import origin
 
     rows = record["rows"]
     record |= {"schema": SCHEMA, "pack_version": version(), "finished": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"}
     record["patched"] = origin(record["target"], record["technique"]) if "target" in record else {}
+    if record["patched"] and not record["mutate"]:  # broken code proves nothing, whoever wrote it
+        record["code"] = stamp(record["technique"], record["target"])
     counts, unproven, ok = judged(rows)
     record |= {"counts": counts, "ok": ok}
     record["gains"] = [gain(row) for row in costs(record) if row["status"] == "passed"]

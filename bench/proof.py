@@ -1,0 +1,127 @@
+"""Make the runs that card.yaml rests on, each on a fresh tree, and let the card take their reports."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from skillgen.evals.code_hash import code_hash
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCTS = {"bridge": "megatron-bridge", "automodel": "automodel", "core": "megatron-core"}
+
+
+def skillgen(*words: str, log: Path) -> bool:
+    """Run one command, its output in a file; whether it ended well."""
+    with open(log, "a") as out:
+        print(f"$ skillgen {' '.join(words)}", file=out, flush=True)
+        return subprocess.run([sys.executable, "-m", "skillgen", *words], stdout=out, stderr=out).returncode == 0
+
+
+def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work: Path) -> Path | None:
+    """A fresh copy of what the run is on; None if it is a checkout, and no variable names one."""
+    name = run["release"]
+    product = PRODUCTS[name.partition("-")[0]]
+    tree = work / name
+    shutil.rmtree(tree, ignore_errors=True)
+    if not name.endswith("-main"):
+        shutil.copytree(releases / name, tree, ignore=shutil.ignore_patterns(".skillgen", "__pycache__"))
+        return tree
+    repository = os.environ.get(checkouts[product])
+    if not repository:
+        return None
+    commit = yaml.safe_load((ROOT / "card.yaml").read_text())["main"][product]
+    subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", repository, tree], check=True)
+    subprocess.run(["git", "-C", tree, "checkout", "--quiet", commit], check=True)
+    return tree
+
+
+def python_of(environment: list[str], work: Path) -> Path:
+    """An interpreter that sees this environment, with a few packages of other versions before it."""
+    folder = work / "-".join(environment).replace("=", "")
+    python = folder / "bin" / "python"
+    if not (folder / "done").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, symlinks=True, with_pip=False)
+        site = next((folder / "lib").glob("python*/site-packages"))
+        (site / "ours.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+        subprocess.run([*command, "--target", str(site), *environment], check=True)
+        (folder / "done").touch()
+    return python
+
+
+def is_current(run: dict[str, Any]) -> bool:
+    """Whether the card has this run's report already, of the code as it is."""
+    label = f"-{run['label']}" if "label" in run else ""
+    path = ROOT / "proof" / run["technique"] / f"{run['release']}{label}.json"
+    if not path.is_file():
+        return False
+    code = json.loads(path.read_text()).get("code") or {}
+    return bool(code.get("sha256") == code_hash(run["technique"], ROOT))
+
+
+def prove(run: dict[str, Any], data: dict[str, Any], args: argparse.Namespace) -> str:
+    """One run, and the card's update; in a word how it went."""
+    name = "-".join([run["technique"], run["release"], *([run["label"]] if "label" in run else [])])
+    report, log = args.reports / name, args.reports / f"{name}.log"
+    tree = tree_of(run, args.releases, data["checkouts"], args.work)
+    if tree is None:
+        return "left out: no checkout"
+    shutil.rmtree(report, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    options = ["--nproc", str(run["nproc"]), "--report", str(report)]
+    options += [word for family in run.get("families", ()) for word in ("--family", family)]
+    options += [word for kind in run.get("kinds", ()) for word in ("--kind", kind)]
+    if "core" in run:
+        options += ["--mcore", str(args.releases / run["core"])]
+    if "environment" in run:
+        options += ["--python", str(python_of(data["environments"][run["environment"]], args.work))]
+    for words in (
+        ["apply", run["technique"], str(tree), "--no-lint", *run.get("apply", [])],
+        ["eval", run["technique"], str(tree), *options],
+        ["card", "update", str(report), *(["--label", run["label"]] if "label" in run else [])],
+    ):
+        if not skillgen(*words, log=log):
+            return f"FAILED at {words[0]}, see {log}"
+    shutil.rmtree(tree)
+    return "proven"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--releases", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--reports", type=Path, required=True)
+    parser.add_argument("--only", help="runs whose technique and release contain this")
+    parser.add_argument("--all", action="store_true", help="also runs whose report is of the code as it is")
+    args = parser.parse_args()
+    for folder in (args.work, args.reports):
+        folder.mkdir(parents=True, exist_ok=True)
+    data = yaml.safe_load((ROOT / "proof/runs.yaml").read_text())
+    failed = False
+    for run in data["runs"]:
+        name = f"{run['technique']} {run['release']}"
+        if args.only and args.only not in name:
+            continue
+        start = time.perf_counter()
+        told = "current already" if not args.all and is_current(run) else prove(run, data, args)
+        failed |= told.startswith("FAILED")
+        print(f"{name:<45} {time.perf_counter() - start:6.1f} s  {told}", flush=True)
+    subprocess.run([sys.executable, "-m", "skillgen", "card", "update"], stdout=subprocess.DEVNULL, check=True)
+    sys.exit(failed or subprocess.run([sys.executable, "-m", "skillgen", "card", "check"]).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`skillgen card`: fill the pack's card from eval reports, check it against them, and make the compatibility page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skillgen.errors import EVAL_FAILED, SkillgenError
+from skillgen.output import Result, progress
+
+if TYPE_CHECKING:
+    import argparse
+
+    from skillgen.card_file import Pack
+    from skillgen.subcommands import Add
+
+CHECKED = ("technique", "claim", "level", "state", "file", "why")
+UPDATED = ("technique", "claim", "before", "level", "evidence")
+
+
+def register(command: Add) -> None:
+    """Add the parser, with an action of its own for each thing to do."""
+    from argparse import SUPPRESS
+
+    parser = command("card", "fill the pack's card from eval reports, check it, and make the compatibility page")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=type(parser))
+
+    def action(name: str, help: str) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON object")
+        sub.add_argument("--pack", metavar="DIR", help="a checkout of the pack (default: the one that runs)")
+        return sub
+
+    update = action("update", "take reports as evidence; set every level to what the reports of today's code show")
+    update.add_argument("reports", nargs="*", metavar="REPORT", help="a folder that `eval --report` wrote")
+    update.add_argument("--label", metavar="NAME", help="keep the reports beside others of the same releases")
+    action("check", "fail where a claim says more or less than its reports, or a report is missing or of other code")
+    page = action("page", "make docs/compatibility.md, from new scans where releases are named")
+    page.add_argument("--releases", metavar="DIR", help="scan the unpacked releases in this folder")
+    page.add_argument(
+        "--checkout", action="append", default=[], metavar="DIR", help="scan a git checkout as main (repeatable)"
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Do what was asked."""
+    from skillgen.card_file import open_pack
+
+    return {"update": _update, "check": _check, "page": _page}[args.action](args, open_pack(args.pack))
+
+
+def _update(args: argparse.Namespace, pack: Pack) -> Result:
+    from skillgen import card_check, card_file, card_proof
+
+    proofs = [card_proof.accept(pack, report, args.label) for report in args.reports]
+    for proof in proofs:
+        (pack.root / proof.place).parent.mkdir(parents=True, exist_ok=True)
+        (pack.root / proof.place).write_text(card_proof.text(proof.record), encoding="utf-8")
+    written = _write(pack, card_check.made(pack))
+    rows = []
+    now = card_file.open_pack(str(pack.root)).card
+    for old, new in zip(pack.card["techniques"], now["techniques"], strict=True):
+        for before, after in zip(old["claims"], new["claims"], strict=True):
+            told = {"technique": new["name"], "claim": after["id"], "before": before["level"], "level": after["level"]}
+            rows.append(told | {"evidence": after["evidence"]})
+    changed = sum(row["before"] != row["level"] for row in rows)
+    message = f"{len(proofs)} reports taken, {changed} of {len(rows)} levels changed, {len(written)} files written"
+    return Result(rows, UPDATED, message)
+
+
+def _check(args: argparse.Namespace, pack: Pack) -> Result:
+    from skillgen import card_check
+
+    rows = card_check.rows(pack)
+    wrong = [row for row in rows if row["state"] == "problem"]
+    if not wrong:
+        return Result(rows, CHECKED, f"{len(rows)} claims say what their reports say")
+    first = wrong[0]
+    told = ", ".join(part for part in (first["technique"], first["claim"]) if part)
+    error = SkillgenError(
+        "card-untrue",
+        f"{len(wrong)} of {len(rows)}; {told or first['file']}: {first['why']}",
+        where=first["file"],
+        hint=f"{card_check.UPDATE} sets every level to what the reports show; new reports raise it again",
+        exit_code=EVAL_FAILED,
+    )
+    return Result(rows, CHECKED, exit_code=EVAL_FAILED, error=error)
+
+
+def _page(args: argparse.Namespace, pack: Pack) -> Result:
+    from skillgen import card_check, card_facts
+
+    releases = Path(args.releases) if args.releases else None
+    with progress("scanning the releases", quiet=args.json):
+        new = card_facts.collect(pack, releases, map(Path, args.checkout))
+    facts = card_facts.merge(pack, card_facts.load(pack), new)
+    files = {card_facts.FACTS: card_facts.text(facts)}
+    _write(pack, files)
+    _write(pack, {name: text for name, text in card_check.made(pack).items() if name == "docs/compatibility.md"})
+    rows: list[dict[str, Any]] = []
+    for product, told in facts.items():
+        for release, found in told.items():
+            scanned = release in new.get(product, {})
+            rows.append({"product": product, "release": release, "rows": len(found["rows"]), "scanned": scanned})
+    absent = [f"{p} {r}" for p, listed in pack.card["releases"].items() for r in listed if r not in facts.get(p, {})]
+    message = f"no facts yet of {', '.join(absent)}" if absent else "docs/compatibility.md holds every release"
+    return Result(rows, ("product", "release", "rows", "scanned"), message)
+
+
+def _write(pack: Pack, files: dict[str, str]) -> list[str]:
+    """Write what differs from the disk; the names of those files."""
+    written = []
+    for name, text in files.items():
+        path = pack.root / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            written.append(name)
+    return written
