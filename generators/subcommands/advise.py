@@ -56,7 +56,9 @@ def register(command: Add) -> None:
     load.add_argument(
         "--images", action="append", metavar="HxW[xN]", help="N images of a microbatch, in pixels (repeatable)"
     )
-    load.add_argument("--block-patches", type=int, metavar="N", help="vision_block_patches (default: no blocks)")
+    load.add_argument(
+        "--block-patches", type=int, metavar="N", help="vision_block_patches; needs torch (default: none)"
+    )
     load.add_argument("--microbatches", type=int, default=1, metavar="N", help="microbatches of a step (default 1)")
     load.add_argument("--dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the tower (default bf16)")
     load.add_argument("--recompute", action="store_true", help="full activation recompute of the tower's layers")

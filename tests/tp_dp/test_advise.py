@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skillgen.cli import main
-from skillgen.evals.tp_dp import advice
+from skillgen.evals.tp_dp import advice, cost_model
 from skillgen.evals.tp_dp.cost_model import TOWERS, Job, Machine, Tower, cost
 
 QWEN = TOWERS["qwen3-vl"]
@@ -177,6 +177,15 @@ def test_it_says_which_techniques_have_advice(say: Say, technique: str, error: s
 def test_the_sizes_of_a_tower_must_come_from_somewhere(say: Say) -> None:
     code, answer = say("advise", "vision-tp-dp", "--text-tp", "4", "--images", "64x64", "--hidden", "64")
     assert code == 2 and answer["error"]["code"] == "no-tower" and "--layers" in answer["error"]["hint"]
+
+
+def test_only_packing_into_blocks_needs_torch(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(cost_model.PLANNING)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert say(*ADVISE, "--images", "64x64")[0] == 0
+    code, answer = say(*ADVISE, *BLOCKS, "64")
+    assert code == 2 and answer["error"]["code"] == "needs-torch" and "torch" in answer["error"]["message"]
 
 
 def test_people_get_a_table_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
