@@ -54,7 +54,7 @@ def read(place: str | Path) -> dict[str, Any]:
     path = Path(place)
     path = path / NAME if path.is_dir() else path
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         hint = f"name a folder that `skillgen eval --report` wrote, or its {NAME}"
         raise SkillgenError("no-report", f"no such report: {path}", where=str(path), hint=hint, exit_code=IO) from None
@@ -62,7 +62,7 @@ def read(place: str | Path) -> dict[str, Any]:
         raise _wrong("report-damaged", f"not JSON: {error}", path) from None
     if wrong := fault(record):
         raise _wrong("report-foreign" if "schema" in wrong else "report-damaged", wrong, path)
-    return record  # type: ignore[no-any-return]
+    return record
 
 
 def fault(record: Any) -> str:

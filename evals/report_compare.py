@@ -112,13 +112,13 @@ def _case(
 def _checks(name: str, before: dict[str, Any], after: dict[str, Any], passed: bool) -> Iterator[dict[str, Any]]:
     for check in before | after:
         one, other = before.get(check), after.get(check)
-        said = [None if pair is None else f"{pair[0]:.3g} of {pair[1]:.3g}" for pair in (one, other)]
+        was, now = (None if pair is None else f"{pair[0]:.3g} of {pair[1]:.3g}" for pair in (one, other))
         if one is None or other is None:
-            yield _row("check", f"{name}: {check}", *said, worse=passed and other is None)
+            yield _row("check", f"{name}: {check}", was, now, worse=passed and other is None)
             continue
         over = one[0] <= one[1] and not other[0] <= one[1]
         if over or one[1] != other[1] or abs(closeness(*one) - closeness(*other)) > MOVED:
-            yield _row("check", f"{name}: {check}", *said, worse=over)
+            yield _row("check", f"{name}: {check}", was, now, worse=over)
 
 
 def _numbers(

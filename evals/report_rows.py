@@ -91,6 +91,7 @@ def facts(record: dict[str, Any]) -> dict[str, str]:
     """What ran on what, as far as the record tells."""
     environment = dict(record["environment"])
     target, patched = environment.pop("target", None) or {}, record.get("patched") or {}
+    code = record.get("code") or {}
     versions, cores, threads = (environment.pop(name, None) for name in ("versions", "cores", "threads_per_rank"))
     product = " ".join(str(part) for part in (patched.get("product"), target.get("version")) if part)
     told = {
@@ -103,7 +104,10 @@ def facts(record: dict[str, Any]) -> dict[str, str]:
         "gpu": plain(environment.pop("gpu", None) or "none used"),
         "threads per rank": threads,
         "versions": plain(versions) if versions else None,
-        "skillgen": record.get("pack_version"),
+        "skillgen": ", code ".join(
+            part for part in (record.get("pack_version"), (code.get("sha256") or "")[:12]) if part
+        ),
+        "patch": "as this skillgen writes it" if code.get("patch") == "current" else code.get("patch"),
         "vendored runtime": target.get("runtime"),
         "broken on purpose": record["mutate"],
         "compared with": record.get("baseline"),
