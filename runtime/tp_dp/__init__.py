@@ -1,9 +1,10 @@
 """A vision encoder's own degrees of tensor and data parallelism over the ranks that share one microbatch."""
 
-from .blocks import GridBlocks, Packing, pack_blocks
+from .blocks import GridBlocks
 from .degrees import VisionParallelConfig, dp_columns, replica_groups, tp_groups
 from .encode import shard_tower
 from .groups import VisionGroups, make_groups
+from .packing import Packing, pack_blocks
 from .replicas import (
     broadcast_replicas,
     mark_replicas,

@@ -1,63 +1,16 @@
-"""Images of unequal size packed into blocks of a fixed number of patches."""
+"""Images of unequal size, taken by the encoder in blocks of a fixed number of patches."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from ..forms import PLACEHOLDER_ROWS, Call, GridRows, Units, as_list, like
 from ..plan import Run, Segment
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Whole units in blocks, each ascending in (run, start); `bound` is the least number of blocks that could do."""
-
-    blocks: tuple[tuple[Segment, ...], ...]
-    filled: float  # of the patches of all blocks, the empty ones included
-    bound: int
-
-
-def pack_blocks(runs: Sequence[Run], block_patches: int, multiple: int = 1) -> Packing:
-    """Pack the largest units first, each into the fullest block that has room; empty blocks fill up to `multiple`.
-
-    Blocks are dealt so that each of `multiple` equal parts gets large units and small ones.
-    """
-    return _pack_blocks(tuple(runs), block_patches, multiple)
-
-
-@lru_cache(maxsize=32)
-def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> Packing:
-    largest = max((run.patches for run in runs), default=1)
-    if block_patches < largest:
-        raise ValueError(f"vision_block_patches must be at least the largest image's {largest}, got {block_patches}")
-    by_size: dict[int, list[Segment]] = defaultdict(list)
-    for index, run in enumerate(runs):
-        by_size[run.patches].append(Segment(index, 0, run.count))
-    blocks: list[list[Segment]] = []
-    room: list[tuple[int, int]] = []  # (free patches, block), ascending
-    for size in sorted(by_size, reverse=True):
-        for index, start, count in by_size[size]:
-            while count:
-                at = bisect_left(room, (size, 0))
-                if at == len(room):
-                    blocks.append([])
-                    room.append((block_patches, len(blocks) - 1))
-                free, block = room.pop(at)
-                number = min(count, free // size)
-                blocks[block].append(Segment(index, start, number))
-                insort(room, (free - number * size, block))
-                start, count = start + number, count - number
-    total = sum(run.patches * run.count for run in runs)
-    blocks += [[] for _ in range(-len(blocks) % multiple)]
-    dealt = [tuple(sorted(block)) for part in range(multiple) for block in blocks[part::multiple]]
-    return Packing(tuple(dealt), total / (len(dealt) * block_patches) if dealt else 1.0, -(-total // block_patches))
+from .packing import Packing, pack_blocks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillgen.runtime.tp_dp import VisionParallelConfig, degrees, dp_columns, replica_groups, tp_groups
+from skillgen.runtime.tp_dp import VisionParallelConfig, degrees, dp_columns, packing, replica_groups, tp_groups
 
 RESOLVED = [  # world, tp_size, dp_size, what they become
     (16, None, None, (1, 16)),
@@ -164,8 +164,9 @@ def test_ranks_are_those_of_megatron_cores_grid(
     assert (columns == grid.get_rank_enum("vision_dp", view="reversed")) is degenerate
 
 
-def test_degrees_need_no_torch() -> None:
-    tree = ast.parse(Path(degrees.__file__).read_bytes())
+@pytest.mark.parametrize("module", [degrees, packing], ids=lambda module: module.__name__)
+def test_arithmetic_needs_no_torch(module: Any) -> None:
+    tree = ast.parse(Path(module.__file__).read_bytes())
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {getattr(node, "module", None) or node.names[0].name for node in nodes}  # type: ignore[attr-defined]
-    assert names <= set(sys.stdlib_module_names) | {"collections.abc"}
+    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names) | {"plan"}
