@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from skillgen.card_file import LEVELS
 from skillgen.skill_rules import CARD, EVALS, Rule, Skill
 
-LEVELS = ("unproven", "documented", "code_verified", "cpu_verified", "gpu_verified", "cluster_verified")
 TEXT, TEXTS, RECORDS = "text", "a list of texts", "a list of records"
 CARD_KEYS = {  # what a value is; the first five and `claims` are required
     "title": TEXT,

@@ -117,7 +117,7 @@ def root(skill: Skill) -> None:
 def frontmatter(skill: Skill) -> None:
     if not skill.head:
         skill.say("frontmatter", "begin with YAML between two lines of ---", line=1)
-    for key in sorted(skill.head.keys() - KEYS):
+    for key in sorted(map(str, skill.head.keys() - KEYS)):
         skill.say("frontmatter", f"remove {key}; allowed: {', '.join(sorted(KEYS))}", line=skill.line(f"{key}:"))
     for key in sorted(KEYS - {"metadata"}):
         if key in skill.head and not isinstance(skill.head[key], str):
