@@ -107,13 +107,14 @@ def test_backward_moves_gradients_over_cp_alone(place: Place, tp: int, moved: bo
     def on_rank(rank: int) -> None:
         made = place.vision(tp)
         tower, batch = Tower(made.tp), batch_of(images(7))
-        with Collectives() as seen:
-            output = shard(tower, made)(**batch)
-            forward = [name for name, _ in seen.take() if name != "allreduce_"]  # the tower's own
-            objective(output, rank=None, ranks=1).backward()
-            backward = [sent for name, sent in seen.take() if name != "allreduce_"]
-        assert forward == ["allgather_", "alltoall_base_"]
-        assert len(backward) == moved
+        for agreement, exchanged in (("strict", ["allgather_"]), ("off", [])):
+            with Collectives() as seen:
+                output = shard(tower, made, agreement=agreement)(**batch)
+                forward = [name for name, _ in seen.take() if name != "allreduce_"]  # the tower's own
+                objective(output, rank=None, ranks=1).backward()
+                backward = [name for name, _ in seen.take() if name != "allreduce_"]
+            assert forward == [*exchanged, "alltoall_base_"]
+            assert backward == ["alltoall_base_"] * moved
         dist.barrier()
 
     run_ranks(4, on_rank)
