@@ -8,6 +8,8 @@ from . import comparison
 from .report_plots import figures
 from .report_rows import closeness, facts, family, grouped, label, of_kind, of_status, short, worst
 
+SHOWN = ("target", "commit", "cpu", "gpu", "finished")  # facts that stand in one line
+
 
 def page(record: dict[str, Any]) -> str:
     """Render the template; whatever the record holds is escaped."""
@@ -25,9 +27,11 @@ def page(record: dict[str, Any]) -> str:
     )
     environment.filters |= {"family": family, "label": label, "worst": worst, "short": short}
     drawn = [(row, Markup("\n".join(plots))) for row in record["rows"] if (plots := _figures(row))]
+    told = facts(record)
     return environment.get_template("page.html.j2").render(
         record=record,
-        facts=facts(record),
+        facts=told,
+        about="; ".join(told[name] for name in SHOWN if name in told),
         failed=of_status(record, "failed"),
         skipped=grouped(of_status(record, "skipped"), "reason"),
         passed=grouped(of_status(record, "passed"), "family", "variant", "kind"),

@@ -101,7 +101,7 @@ def facts(record: dict[str, Any]) -> dict[str, str]:
         "kinds": plain(record["kinds"]) if record.get("kinds") else None,
         "ranks": f"{record['nproc']} ({record['backend']})",
         "cpu": ", ".join(part for part in (environment.pop("cpu", None), cores and f"{cores} cores") if part),
-        "gpu": plain(environment.pop("gpu", None) or "none used"),
+        "gpu": plain(environment.pop("gpu", None) or "no GPU used"),
         "threads per rank": threads,
         "versions": plain(versions) if versions else None,
         "skillgen": ", code ".join(

@@ -59,7 +59,7 @@ def emit(args: argparse.Namespace, result: Result, as_json: bool) -> int:
     if result.rows and result.columns:
         console.print(_table(result.rows, result.columns))
     if result.message:
-        console.print(result.message, markup=False, highlight=False, soft_wrap=True)
+        console.print(result.message, markup=False, highlight=False, emoji=False, soft_wrap=True)
     if result.error:
         return emit_error(args, result.error, False)
     return result.exit_code

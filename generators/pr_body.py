@@ -171,9 +171,10 @@ def _costs(record: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
 def _commands(record: dict[str, Any]) -> list[str]:
     """The command of the run, in the checkout; a local path of megatron-core gives way to its version."""
     words = ["." if word == record["target"] else word for word in shlex.split(record["command"])]
-    if "--mcore" not in words:
+    place = words.index("--mcore") + 1 if "--mcore" in words else 0
+    if not place or words[place] == ".":
         return [shlex.join(words)]
-    words[words.index("--mcore") + 1] = "../megatron-core"
+    words[place] = "../megatron-core"
     version = (record["environment"].get("versions") or {}).get("megatron.core", "of an unknown version")
     return [f"# ../megatron-core is megatron-core {version}", shlex.join(words)]
 

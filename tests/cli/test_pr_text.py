@@ -36,6 +36,8 @@ Say it in one line.
 
 <!-- a hint -->
 
+:warning: [bold]Read it first.
+
 # Additional Information
 
 - Related to # (issue)
@@ -131,6 +133,10 @@ def test_every_figure_is_the_reports(skillgen: Skillgen, applied: Path, written:
     assert "| ministral3, cost: CP 2 | Busy time per rank, ms | 2 | 1 |" in body
     assert f"skillgen eval {T} . --mcore ../megatron-core" in body
     assert str(applied) not in body and "/home/me" not in body
+    body = text(skillgen, applied, "--report", written(command=f"skillgen eval {T} {applied} --mcore {applied}"))[
+        "body"
+    ]
+    assert f"```\nskillgen eval {T} . --mcore .\n```" in body
 
 
 def test_what_was_not_validated(skillgen: Skillgen, applied: Path, written: Write) -> None:

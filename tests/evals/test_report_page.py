@@ -110,12 +110,16 @@ def test_failures_are_the_first_section_and_the_first_is_open(page: Page) -> Non
         "Passed",
         "Stand-ins",
     ]
-    cases = [attributes for tag, attributes in page.elements if tag == "details"]
-    assert cases[0] == {"class": "failed", "open": None} and all("open" not in case for case in cases[1:])
+    facts, *cases = [attributes for tag, attributes in page.elements if tag == "details"]
+    assert (
+        facts == {"class": "facts"}
+        and cases[0] == {"class": "failed", "open": None}
+        and all("open" not in case for case in cases[1:])
+    )
 
 
 def test_every_case_has_its_numbers(page: Page, made: dict[str, Any]) -> None:
-    shown = page.texts["details"]
+    shown = page.texts["details"][1:]
     assert len(shown) == sum(case["status"] != "skipped" for case in made["rows"])
     assert "why absent" in page.texts["li"][0]
     for case in made["rows"]:
@@ -138,7 +142,14 @@ def test_equal_values_of_all_ranks_are_told_once() -> None:
 def test_the_facts_of_the_run_are_told(page: Page) -> None:
     told = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))
     assert told["ranks"] == "2 (gloo)" and told["cpu"] == "2 cores" and told["versions"] == "torch 2"
-    assert told["target"] == "/nowhere" and told["gpu"] == "none used" and told["finished"].endswith("UTC")
+    assert page.texts["summary"][0].startswith("/nowhere; 2 cores; no GPU used; 2")
+    assert Page(report.page(record(COST))).elements.count(("details", {"class": "facts", "open": None})) == 1
+    assert (
+        all(told.values())
+        and told["target"] == "/nowhere"
+        and told["gpu"] == "no GPU used"
+        and told["finished"].endswith("UTC")
+    )
 
 
 def test_plots_show_every_rank_and_arm(page: Page) -> None:
