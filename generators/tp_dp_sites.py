@@ -125,7 +125,8 @@ def _verdict(place: Site) -> Verdict | None:
         ]
         return Outcome.REFUSED, "conversion-with-global-groups", detail, (*evidence, tied)
     if not place.providers:
-        raise place.drift(next(iter(PROVIDERS)), "class " + " or ".join(sum(PROVIDERS.values(), ())))
+        near = [f"{place.shown(path)}:{line}" for path in PROVIDERS if (line := _line(place.text(path), r"^class "))]
+        raise place.drift(next(iter(PROVIDERS)), "class " + " or ".join(sum(PROVIDERS.values(), ())), *near)
     detail = "the vision tower has the text model's tensor parallel group, and every rank takes part in every image"
     return Outcome.APPLICABLE, "tied-to-the-text-model", detail, (*where, tied)
 
