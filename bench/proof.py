@@ -19,6 +19,7 @@ import yaml
 from skillgen.evals.code_hash import code_hash
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECTS = {"bridge": "megatron-bridge", "automodel": "nemo-automodel", "core": "megatron-core"}
 PRODUCTS = {"bridge": "megatron-bridge", "automodel": "automodel", "core": "megatron-core"}
 
 
@@ -29,6 +30,15 @@ def skillgen(*words: str, log: Path) -> bool:
         return subprocess.run([sys.executable, "-m", "skillgen", *words], stdout=out, stderr=out).returncode == 0
 
 
+def fetch(name: str, releases: Path) -> None:
+    """Fetch a release that is not there yet."""
+    product, _, version = name.partition("-")
+    if not (releases / name).is_dir():
+        spec = f"pypi:{PROJECTS[product]}=={version}"
+        if not skillgen("fetch", spec, str(releases / name), log=releases / "fetch.log"):
+            sys.exit(f"proof: could not fetch {spec}, see {releases / 'fetch.log'}")
+
+
 def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work: Path) -> Path | None:
     """A fresh copy of what the run is on; None if it is a checkout, and no variable names one."""
     name = run["release"]
@@ -36,6 +46,7 @@ def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work
     tree = work / name
     shutil.rmtree(tree, ignore_errors=True)
     if not name.endswith("-main"):
+        fetch(name, releases)
         shutil.copytree(releases / name, tree, ignore=shutil.ignore_patterns(".skillgen", "__pycache__"))
         return tree
     repository = os.environ.get(checkouts[product])
@@ -85,6 +96,7 @@ def prove(run: dict[str, Any], data: dict[str, Any], args: argparse.Namespace) -
     options += [word for family in run.get("families", ()) for word in ("--family", family)]
     options += [word for kind in run.get("kinds", ()) for word in ("--kind", kind)]
     if "core" in run:
+        fetch(run["core"], args.releases)
         options += ["--mcore", str(args.releases / run["core"])]
     if "environment" in run:
         options += ["--python", str(python_of(data["environments"][run["environment"]], args.work))]
@@ -107,7 +119,7 @@ def main() -> None:
     parser.add_argument("--only", help="runs whose technique and release contain this")
     parser.add_argument("--all", action="store_true", help="also runs whose report is of the code as it is")
     args = parser.parse_args()
-    for folder in (args.work, args.reports):
+    for folder in (args.releases, args.work, args.reports):
         folder.mkdir(parents=True, exist_ok=True)
     data = yaml.safe_load((ROOT / "proof/runs.yaml").read_text())
     failed = False

@@ -48,6 +48,21 @@ def collect(pack: Pack, releases: Path | None, checkouts: Iterable[Path]) -> Fac
     return {product: found[product] for product in PRODUCTS if product in found}
 
 
+def fetch_missing(pack: Pack, releases: Path) -> list[str]:
+    """Fetch what the card lists and `releases` lacks; the names of what was fetched."""
+    from skillgen.fetch import fetch
+
+    fetched = []
+    for product, versions in pack.card["releases"].items():
+        project = "nemo-automodel" if product == "automodel" else product
+        for version in versions:
+            name = f"{product.removeprefix('megatron-')}-{version}"
+            if not (releases / name).is_dir():
+                fetch(f"pypi:{project}=={version}", releases / name)
+                fetched.append(name)
+    return fetched
+
+
 def facts(target: Target) -> dict[str, Any]:
     """The rows of a scan, and for each that can be patched whether the patch can be made, without writing it."""
     from skillgen.evals.report_origin import commit

@@ -44,6 +44,8 @@ class Evidence:
         found: dict[str, Proof] = {}
         here = [p for p in self.proofs if (p.product, p.release, p.code) == (product, release, self.now)]
         for claim in self.entry["claims"]:
+            if any("claims" in item for item in claim.get("proven_by", ())):
+                continue  # it says of other claims where else they hold, which they say here themselves
             every = list(parts(self.entry, claim))
             asked = [part for part in every if cell in part.cells]
             # a release that the claim does not need is judged like those that it does

@@ -26,7 +26,8 @@ this page anew.
 |---|---|
 | `cpu`, `gpu`, `cluster` | can be patched; a run of the patched code passed with gloo on CPUs, with NCCL on GPUs, with NCCL on several hosts |
 | `code` | can be patched: the patch was made for this release, it parses and compiles; no run of today's code |
-| `applicable` | sound there, but no adapter writes the patch yet |
+| `upgrade, ...` | the release has a weaker or defective form, which the patch replaces; `...` as above |
+| `applicable`, `upgrade` | sound there, but no adapter writes the patch yet |
 | `refused`, `upstream`, `drift`, `candidate` | the outcome of `skillgen scan`; see the README |
 | empty | the release has no such family |
 

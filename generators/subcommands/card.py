@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skillgen.errors import EVAL_FAILED, SkillgenError
+from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
 from skillgen.output import Result, progress
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def register(command: Add) -> None:
     action("check", "fail where a claim says more or less than its reports, or a report is missing or of other code")
     page = action("page", "make docs/compatibility.md, from new scans where releases are named")
     page.add_argument("--releases", metavar="DIR", help="scan the unpacked releases in this folder")
+    page.add_argument("--fetch", action="store_true", help="fetch what the card lists and --releases lacks")
     page.add_argument(
         "--checkout", action="append", default=[], metavar="DIR", help="scan a git checkout as main (repeatable)"
     )
@@ -91,7 +92,11 @@ def _page(args: argparse.Namespace, pack: Pack) -> Result:
     from skillgen import card_check, card_facts
 
     releases = Path(args.releases) if args.releases else None
+    if args.fetch and releases is None:
+        raise SkillgenError("usage", "--fetch needs --releases DIR, where the releases go", exit_code=USAGE)
     with progress("scanning the releases", quiet=args.json):
+        if args.fetch and releases is not None:
+            card_facts.fetch_missing(pack, releases)
         new = card_facts.collect(pack, releases, map(Path, args.checkout))
     facts = card_facts.merge(pack, card_facts.load(pack), new)
     files = {card_facts.FACTS: card_facts.text(facts)}

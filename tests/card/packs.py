@@ -1,0 +1,120 @@
+"""A miniature pack with a card, code and a skill, and reports of runs of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from reports import record, row
+
+from skillgen.evals.code_hash import code_hash
+
+Rows = list[dict[str, Any]]
+Run = Callable[..., tuple[int, dict[str, Any]]]  # a command of `skillgen card`: exit code, answer
+CARD = """\
+title: mini
+version: "1"
+license: Apache-2.0
+releases:
+  automodel: ["1.0", "2.0"]
+main:
+  automodel: abc123
+code: [generators/edits.py]
+techniques:
+  - name: share-it
+    skill: skills/share-it
+    code: [runtime/*.py, templates/**/*.j2]
+    targets:
+      - {product: automodel, releases: ["1.0", "2.0"], families: [f, g]}
+      - {product: automodel, releases: [main], families: [f]}
+    claims:
+      - id: parity
+        statement: Both arms agree.
+        proven_by:
+          - {kinds: [parity], cases: ["CP 2, *", "CP 4 [2,2]"], may_skip: ["CP 8, *"]}
+        level: unproven
+        evidence: []
+      - id: cost
+        statement: Less is done.
+        proven_by:
+          - {kinds: [cost], families: [f], releases: {automodel: ["2.0"]}}
+        level: unproven
+        evidence: []
+      - id: main
+        statement: The same on main.
+        proven_by:
+          - {claims: [parity], releases: {automodel: [main]}}
+        level: unproven
+        evidence: []
+      - id: gpu
+        statement: The same on GPUs.
+        least: gpu_verified
+        proven_by:
+          - {claims: [parity], releases: {automodel: ["2.0"]}}
+        level: unproven
+        evidence: []
+  - name: other
+    skill: skills/other
+    code: [evals/other.py]
+    targets: []
+    claims: [{id: talk, statement: It is said., level: unproven, evidence: []}]
+"""
+FILES = {
+    "card.yaml": CARD,
+    "generators/edits.py": "EDITS = 1\n",
+    "runtime/plan.py": '"""Plan."""\n\n\ndef plan(n):\n    return n + 1  # one more\n',
+    "templates/share/site.j2": "call()\n# in the target\n",
+    "evals/other.py": "OTHER = 1\n",
+    "skills/share-it/config/card.yaml": "title: share-it\nvalidation_status: x\nclaims: []\n"
+    "failure_modes:\n  - name: a\n",
+}
+
+
+def write(root: Path) -> Path:
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def cases(*families: str) -> Rows:
+    """What `parity` asks for, and a case that may be skipped."""
+    return [
+        case
+        for family in families
+        for case in (
+            row("passed", "CP 2, images", family=family, checks={"features": [1.23456e-7, 1e-5]}),
+            row("passed", "CP 4 [2,2]", family=family),
+            row("skipped", "CP 8, images", family=family),
+        )
+    ]
+
+
+def report(folder: Path, pack: Path, release: str = "2.0", rows: Rows | None = None, **changes: Any) -> str:
+    """A report of a run on a release, or on a checkout at a commit; as `eval --report` writes it."""
+    gpu, hosts, code = changes.pop("gpu", []), changes.pop("hosts", ["a"]), changes.pop("code", {})
+    git = len(release) > 5
+    patched = {"product": "automodel", "version": "2.0" if git else release, "kind": "git" if git else "tree"}
+    made = record(*(rows if rows is not None else cases("f", "g")), technique="share-it", families=["f", "g"])
+    made |= {"kinds": ["parity"], "baseline": None, "target": "/somewhere/tree"}
+    made["environment"] |= {"gpu": gpu, "hosts": hosts}
+    made["patched"] = patched | {"commit": release if git else None, "families": {"f": "0"}}
+    made["code"] = {"sha256": code_hash("share-it", pack), "patch": "current"} | code
+    place = folder / f"{release}-{len(list(folder.iterdir()))}"
+    place.mkdir()
+    (place / "report.json").write_text(json.dumps(made | changes))
+    return str(place)
+
+
+def levels(pack: Path) -> dict[str, str]:
+    entry = yaml.safe_load((pack / "card.yaml").read_text())["techniques"][0]
+    return {claim["id"]: claim["level"] for claim in entry["claims"]}
+
+
+def evidence(pack: Path, claim: str) -> list[str]:
+    entry = yaml.safe_load((pack / "card.yaml").read_text())["techniques"][0]
+    found: list[str] = next(told["evidence"] for told in entry["claims"] if told["id"] == claim)
+    return found

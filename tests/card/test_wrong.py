@@ -1,0 +1,162 @@
+"""Every way in which a card can say other than its reports is found, with the claim and the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card.packs import Run, cases, evidence, levels, report
+from reports import row
+
+CARD = "card.yaml"
+ONE, TWO = "proof/share-it/automodel-1.0.json", "proof/share-it/automodel-2.0.json"
+
+
+def swap(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(pack: Path) -> None:
+        text = (pack / name).read_text()
+        assert old in text
+        (pack / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def gone(name: str) -> Callable[[Path], None]:
+    return lambda pack: (pack / name).unlink()
+
+
+LISTED = f"        evidence:\n          - {ONE}\n          - {TWO}\n"
+WRONG: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
+    "a level raised by hand": (swap(CARD, "level: unproven", "level: cpu_verified"), "cost", CARD, "say no more"),
+    "a level raised further": (swap(CARD, "cpu_verified", "gpu_verified"), "parity", ONE, "no more than cpu_verified"),
+    "a level lowered by hand": (swap(CARD, "cpu_verified", "documented"), "parity", ONE, "reports say cpu_verified"),
+    "evidence that is not there": (swap(CARD, ONE, "proof/no.json"), "parity", "proof/no.json", "is missing"),
+    "evidence left out": (swap(CARD, f"          - {ONE}\n", ""), "parity", CARD, "its evidence is"),
+    "a deleted report": (gone(TWO), "parity", TWO, "evidence is missing"),
+    "all evidence taken away": (swap(CARD, LISTED, "        evidence: []\n"), "parity", CARD, "and it names none"),
+    "another verdict in a report": (swap(TWO, '"seconds": 3.0', '"seconds": 2.0'), "", TWO, "is not as"),
+    "a better figure in a report": (swap(TWO, "1.23e-07", "1.23e-08"), "", TWO, "is not as"),
+    "a changed line of code": (swap("runtime/plan.py", "n + 1", "n + 2"), "parity", ONE, f"{ONE} is of other code"),
+    "a changed template": (swap("templates/share/site.j2", "call", "other"), "parity", ONE, "is of other code"),
+    "changed common code": (swap("generators/edits.py", "1", "2"), "parity", ONE, "is of other code"),
+    "a skill's card": (
+        swap("skills/share-it/config/card.yaml", "cpu_verified", "gpu_verified"),
+        "",
+        "skills/share-it/config/card.yaml",
+        "is not what",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_is_found(name: str, proven: Path, card: Run) -> None:
+    change, claim, file, why = WRONG[name]
+    change(proven)
+    code, answer = card("check")
+    wrong = [row for row in answer["rows"] if row["state"] == "problem"]
+    assert code == 1 and answer["error"]["code"] == "card-untrue" and answer["error"]["where"] == file
+    assert [(row["claim"], row["file"]) for row in wrong][:1] == [(claim, file)] and why in wrong[0]["why"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        swap("runtime/plan.py", "  # one more", "  # two less"),
+        swap("runtime/plan.py", "\n\n\ndef", "\n\ndef"),
+        lambda pack: (pack / "runtime/plan.py").write_bytes(
+            (pack / "runtime/plan.py").read_bytes().replace(b"\n", b"\r\n")
+        ),
+        swap("evals/other.py", "1", "2"),
+        swap("skills/share-it/config/card.yaml", "name: a", "name: b"),
+    ],
+    ids=["a comment", "a blank line", "line endings", "another technique's code", "the rest of a skill's card"],
+)
+def test_what_does_not_count_changes_nothing(change: Callable[[Path], None], proven: Path, card: Run) -> None:
+    change(proven)
+    assert card("check")[0] == 0
+
+
+def test_changed_code_lowers_a_claim_until_the_next_run(proven: Path, runs: Path, card: Run) -> None:
+    swap("runtime/plan.py", "n + 1", "n + 2")(proven)
+    assert card("update")[0] == 0 and levels(proven)["parity"] == "code_verified"
+    assert evidence(proven, "parity") == [ONE, TWO] and card("check")[0] == 0
+    card("update", report(runs, proven, "1.0"))
+    assert levels(proven)["parity"] == "code_verified"
+    card("update", report(runs, proven, "2.0"))
+    assert levels(proven)["parity"] == "cpu_verified" and card("check")[0] == 0
+
+
+def test_code_that_comes_back_is_proven_again(proven: Path, card: Run) -> None:
+    swap("runtime/plan.py", "n + 1", "n + 2")(proven)
+    card("update")
+    swap("runtime/plan.py", "n + 2", "n + 1")(proven)
+    assert card("update")[0] == 0 and levels(proven)["parity"] == "cpu_verified"
+
+
+def test_update_corrects_what_was_written_by_hand(proven: Path, card: Run) -> None:
+    before = (proven / CARD).read_text()
+    swap(CARD, "level: unproven", "level: cluster_verified")(proven)
+    assert card("update")[0] == 0 and (proven / CARD).read_text() == before
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "mutated": ({"mutate": "no-reduce"}, "report-mutated"),
+    "failed": ({"rows": [*cases("f"), row("failed", family="g")]}, "report-failed"),
+    "nothing passed": ({"rows": [row("skipped")]}, "report-failed"),
+    "of other code": ({"code": {"sha256": "0" * 64}}, "report-of-other-code"),
+    "of code that nobody knows": ({"code": {"sha256": None}}, "report-of-other-code"),
+    "of an older patch": ({"code": {"patch": "differs in model.py"}}, "patch-of-other-code"),
+    "NCCL without a GPU": ({"backend": "nccl"}, "unclear-hardware"),
+    "of a technique that the card lacks": ({"technique": "unheard-of"}, "unknown-technique"),
+    "edited": ({"ok": False}, "report-damaged"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_such_a_report_is_refused_and_nothing_is_written(name: str, pack: Path, runs: Path, card: Run) -> None:
+    changes, code = REFUSED[name]
+    good, bad = report(runs, pack, "1.0"), report(runs, pack, "2.0", **changes)
+    before = (pack / CARD).read_text()
+    assert card("update", good, bad)[1]["error"]["code"] == code
+    assert (pack / CARD).read_text() == before and not (pack / "proof").exists()
+
+
+def test_a_report_without_a_word_on_its_code_is_refused(pack: Path, runs: Path, card: Run) -> None:
+    path = Path(report(runs, pack)) / "report.json"
+    told = json.loads(path.read_text())
+    del told["code"]
+    path.write_text(json.dumps(told))
+    assert card("update", path.parent)[1]["error"]["code"] == "report-of-other-code"
+
+
+BROKEN = {
+    "a level of no list": ("level: unproven", "level: tested", "a level is one of"),
+    "kinds and claims": ("{claims: [parity], ", "{kinds: [parity], claims: [parity], ", "with either kinds or claims"),
+    "a claim of claims of claims": ("{claims: [parity], ", "{claims: [main], ", "no claim with cases of its own"),
+    "a release of no list": ('{automodel: ["2.0"]}', '{automodel: ["3.0"]}', "automodel 3.0 is not among"),
+    "one id twice": ("id: cost", "id: parity", "two claims have one id"),
+    "no statement": ("statement: Less is done.", "remark: Less.", "no statement"),
+    "no YAML": ("title: mini", "title: [", "while parsing"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_card_of_another_form_is_refused(name: str, pack: Path, card: Run) -> None:
+    old, new, why = BROKEN[name]
+    swap(CARD, old, new)(pack)
+    code, answer = card("check")
+    assert code == 3 and answer["error"]["code"] == "card-damaged" and why in answer["error"]["message"]
+
+
+def test_code_that_no_file_is_named_for_is_refused(pack: Path, card: Run) -> None:
+    swap(CARD, "runtime/*.py", "runtime/gone*.py")(pack)
+    assert card("update")[1]["error"]["code"] == "no-such-code"
+    assert "runtime/gone*.py" in card("check")[1]["error"]["message"]
+
+
+def test_only_a_checkout_has_a_card_to_fill(tmp_path: Path, card: Run) -> None:
+    code, answer = card("check", "--pack", tmp_path / "nowhere")
+    assert code == 2 and answer["error"]["code"] == "not-a-checkout"
