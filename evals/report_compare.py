@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -133,9 +134,16 @@ def _numbers(
             continue
         measure, arm = split(number)
         judged = arm not in (*REFERENCES, *METHODS) and measure in (*COUNTS, *(TIMES if times else ()))
-        change = other / one - 1 if isinstance(one, int | float) and isinstance(other, int | float) and one else None
-        grew = change is not None and change > tolerance
-        yield _row("cost", f"{name}: {number}", one, other, judged and (grew or other is None), change)
+        change = _growth(one, other)
+        grew = other is None or (change is not None and change > tolerance)
+        yield _row("cost", f"{name}: {number}", one, other, judged and grew, change)
+
+
+def _growth(before: Any, after: Any) -> float | None:
+    """As a fraction, from nothing without end; None for what is no number."""
+    if not (isinstance(before, int | float) and isinstance(after, int | float)):
+        return None
+    return after / before - 1 if before else math.inf
 
 
 def _busiest(values: list[Any]) -> Any:

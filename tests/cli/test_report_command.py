@@ -18,6 +18,7 @@ from skillgen.evals import report
 Changed = Callable[[Callable[[dict[str, Any]], object]], Path]
 PARITY = row("passed", "same features", checks={"features": (1e-7, 2e-5), "gradients": (1e-6, 2e-5)})
 NUMBERS = {**COST["numbers"], "step ms, replicated": [2.0, 2.0], "planning ms": [0.1, 0.2]}
+NUMBERS["bytes received, sharded"] = [0, 0]
 
 
 @pytest.fixture
@@ -95,6 +96,7 @@ FAILS = {"status": "failed", "reason": "no"}
         (set_check("features", [1e-4, 1e-3]), {"f, parity: same features: features"}),
         (set_number("patches, sharded", [40, 64]), {"f, cost: case: patches, sharded"}),
         (set_number("activation bytes, sharded", [9e6, 0]), {"f, cost: case: activation bytes, sharded"}),
+        (set_number("bytes received, sharded", [0, 1]), {"f, cost: case: bytes received, sharded"}),
         (lambda r: r["rows"][2]["numbers"].pop("patches, sharded"), {"f, cost: case: patches, sharded"}),
     ],
 )
