@@ -118,11 +118,12 @@ def _training(place: Site, code: Mapping[str, str]) -> list[Edit]:
             anchor="transformed_model = peft(base_model, training=True)",
             code="check_vision_adapters(transformed_model)",
         ),
+        AddImport(path=config, module=MODULE, names=("validate_vision_tp_dp",)),
         InsertBefore(
             path=config,
             function="ConfigContainer.validate",
             anchor="if:self.dist.use_megatron_fsdp or self.ddp.use_megatron_fsdp",
-            code=code["fsdp"],
+            code="validate_vision_tp_dp(self)",
         ),
         InsertAfter(
             path=load,

@@ -26,7 +26,7 @@ PROVIDERS = {
 REGISTRY, MAPPING = "models/conversion/mapping_registry.py", "models/conversion/param_mapping.py"
 BRIDGE = "models/conversion/model_bridge.py"
 SETUP, CONFIG, LOAD = "training/setup.py", "training/config.py", "training/model_load_save.py"
-
+MAKER = PARALLEL.removesuffix(".py").replace("/", ".") + ".make_vision_groups"
 
 Verdict = tuple[Outcome, str, str, tuple[str, ...]]
 
@@ -90,13 +90,13 @@ def rows(target: Target) -> list[Row]:
 def _verdict(place: Site) -> Verdict | None:
     if not place.source.has(MODEL):
         moved = re.compile(rf"^class {MODEL_CLASS}\b".encode(), re.MULTILINE)
-        near = [place.source.module(path) for path in place.source.files("models", matching=moved)]
-        if near:
-            raise place.drift(MODEL, f"class {MODEL_CLASS} in {MODEL}", *(_class(module) for module in near))
+        found = [place.source.module(path) for path in place.source.files("models", matching=moved)]
+        if found:
+            raise place.drift(MODEL, f"class {MODEL_CLASS} in {MODEL}", *map(_class, found))
         return None
     module = place.source.module(MODEL)
     init, forward = (_method(place, module, name) for name in ("__init__", "forward"))
-    made = [call for call in calls(init) if module.origin(call.func) == f"megatron.bridge.{PARALLEL_NAME}"]
+    made = [call for call in calls(init) if module.origin(call.func) == f"megatron.bridge.{MAKER}"]
     if made:
         detail = "the vision tower has process groups of its own"
         return Outcome.APPLIED, "patched-by-skillgen", detail, (module.where(made[0]),)
@@ -129,9 +129,6 @@ def _verdict(place: Site) -> Verdict | None:
         raise place.drift(next(iter(PROVIDERS)), "class " + " or ".join(sum(PROVIDERS.values(), ())), *near)
     detail = "the vision tower has the text model's tensor parallel group, and every rank takes part in every image"
     return Outcome.APPLICABLE, "tied-to-the-text-model", detail, (*where, tied)
-
-
-PARALLEL_NAME = PARALLEL.removesuffix(".py").replace("/", ".") + ".make_vision_groups"
 
 
 def _tied(place: Site, module: Module, init: Function) -> str:
