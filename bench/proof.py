@@ -132,7 +132,8 @@ def main() -> None:
         failed |= told.startswith("FAILED")
         print(f"{name:<45} {time.perf_counter() - start:6.1f} s  {told}", flush=True)
     subprocess.run([sys.executable, "-m", "skillgen", "card", "update"], stdout=subprocess.DEVNULL, check=True)
-    sys.exit(failed or subprocess.run([sys.executable, "-m", "skillgen", "card", "check"]).returncode)
+    untrue = subprocess.run([sys.executable, "-m", "skillgen", "card", "check"]).returncode
+    sys.exit(int(failed) or untrue)
 
 
 if __name__ == "__main__":
