@@ -12,11 +12,12 @@ FETCHED := bridge-0.3.1 bridge-0.4.2 bridge-0.5.1 bridge-0.6.2 core-0.19.2 \
 TARGET ?= bridge
 DEMO_bridge := bridge-0.6.2 core-0.19.2
 DEMO_automodel := automodel-0.5.0
+SLURM_RELEASES := automodel-0.7.0 bridge-0.6.2 core-0.19.2
 FAMILY ?=
 NPROC ?= 2
 PYTEST_ARGS ?=
 
-.PHONY: venv releases demo test lint bench clean
+.PHONY: venv releases demo test test-slurm lint bench proof compatibility clean
 .DELETE_ON_ERROR:
 
 venv: $(VENV)/.done
@@ -49,6 +50,11 @@ test: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
 	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
 		$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# A Slurm of one node runs while these do; Debian's slurm-wlm and munge are installed where they are missing.
+test-slurm: $(VENV)/.done $(AUTOMODEL_VENV)/.done $(SLURM_RELEASES:%=$(RELEASES)/%)
+	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
+		$(BIN)/python tests/slurm/cluster.py $(BIN)/python -m pytest tests/slurm $(PYTEST_ARGS)
+
 lint: $(VENV)/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,6 +64,15 @@ lint: $(VENV)/.done
 
 bench: $(VENV)/.done $(RELEASES)/bridge-0.6.2 $(RELEASES)/core-0.19.2
 	$(BIN)/python bench/run.py --releases $(RELEASES)
+
+# The runs behind card.yaml, then card.yaml itself; those whose report is of the code as it is are left out.
+proof: $(VENV)/.done
+	$(BIN)/python bench/proof.py --releases $(RELEASES) --work $(CACHE)/proof --reports reports/proof
+
+# docs/compatibility.md from scans of every release that the card lists, and of checkouts where variables name them
+compatibility: $(VENV)/.done
+	$(SKILLGEN) card page --releases $(RELEASES) --fetch \
+		$(addprefix --checkout ,$(SKILLGEN_BRIDGE_REPO) $(SKILLGEN_AUTOMODEL_REPO) $(SKILLGEN_CORE_REPO))
 
 clean:
 	rm -rf $(VENV) $(AUTOMODEL_VENV) $(CACHE) reports build dist *.egg-info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from skillgen.errors import USAGE, SkillgenError
 
@@ -25,6 +26,7 @@ RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT
 LIVE = (*WAITS, *RUNS)
 TIMED_OUT = 124  # of coreutils' `timeout`, which the job runs its ranks under
 FORGOTTEN = "FORGOTTEN"  # ours: neither controller nor accounting knows the job
+SPEC = "spec.json"  # in a job's folder: what it was written for
 GRACE = 90.0  # seconds after the job should have ended by itself; Slurm looks at time limits every 30 s
 
 
@@ -69,12 +71,13 @@ class Settings:
         given = [f"--{option}={value}" for option, value in wanted.items() if value is not None]
         return [*given, "--no-requeue", *self.sbatch]
 
-    def srun(self, *paths: Path | str | None) -> list[str]:
+    def srun(self, *paths: Path | str | None, inside: Path | None = None) -> list[str]:
         """The words that start a step; a container gets the folders that the job reads and writes mounted as here."""
         found = ["srun"] + ([f"--cpus-per-task={self.cpus_per_task}"] if self.cpus_per_task else [])
         mounts = [self.container_mounts] if self.container_mounts else []
         if self.container_image:
             found.append(f"--container-image={self.container_image}")
+            found += [f"--container-workdir={inside}"] if inside else []
             own = dict.fromkeys(str(Path(path).resolve()) for path in paths if path)
             there = [mount.split(":")[0] for mount in (self.container_mounts or "").split(",")]
             mounts += [f"{path}:{path}" for path in own if path not in there]
@@ -140,6 +143,30 @@ def new_folder(work: Path) -> None:
             raise SkillgenError("folder-taken", message, where=str(work), hint="name another --report")
         shutil.rmtree(work)
     work.mkdir(parents=True)
+
+
+def begin(slurm: Slurm, work: Path, order: Mapping[str, Any], script: Callable[[], Path]) -> str:
+    """Submit a new job, or take up one that was submitted by hand, if it is of the same order; its id."""
+    if slurm.job is None:
+        number = submit(script())
+        (work / "job").write_text(number)
+        return number
+    spec = work / SPEC
+    if not spec.is_file():
+        hint = "the command without --job writes the batch script there"
+        raise SkillgenError("no-such-job", "this folder holds no job", where=str(work), hint=hint, exit_code=USAGE)
+    written = json.loads(spec.read_text())
+    if other := [name for name in order if written.get(name) != order[name]]:
+        message = f"the job of this folder was written for another {', '.join(other)}"
+        raise SkillgenError("another-job", message, where=str(spec))
+    return slurm.job
+
+
+def late(ready: Callable[[], bool], limit: float = 60) -> None:
+    """Give a shared file system time to show what another node wrote."""
+    deadline = time.monotonic() + limit
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def submit(script: Path) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skillgen.errors import REFUSED, USAGE, SkillgenError
+from skillgen.errors import SkillgenError
 
 from . import slurm
 from .collect import Ending, Progress, Teller, collect, last_lines
 from .launch import UPSTREAM_TESTS, Run, torchrun
-
-LATE = 60.0  # seconds that a file system may take to show what a node wrote
 
 
 def folder(report: Path) -> Path:
@@ -54,17 +51,11 @@ def run(
 ) -> tuple[dict[str, Any], SkillgenError | None]:
     """Submit the job, or take up one that was submitted by hand, and wait for it; its record, as of a local run."""
     work = folder(report)
-    if job.job is None:
-        number = slurm.submit(write(run, job, report))
-        (work / "job").write_text(number)
-    else:
-        number = job.job
-        _same(run, work)
+    number = slurm.begin(job, work, run.order(work, shared=True), lambda: write(run, job, report))
     teller = Teller(work, progress)
     ending = slurm.wait(job, number, _seconds(run), teller)
-    deadline = time.monotonic() + LATE
-    while ending is None and not _complete(work, run) and time.monotonic() < deadline:
-        time.sleep(1)
+    if ending is None:
+        slurm.late(lambda: _complete(work, run))
     if ending is not None and ending.code == "eval-lost" and _complete(work, run):
         ending = None  # what it wrote says that it ended well
     teller()
@@ -97,18 +88,6 @@ def _complete(work: Path, run: Run) -> bool:
     result = work / "result.json"
     ranks = not run.needs_ranks or (result.is_file() and json.loads(result.read_text())["running"] is None)
     return ranks and (not run.upstream or (work / "upstream.json").is_file())
-
-
-def _same(run: Run, work: Path) -> None:
-    """Refuse to take a job's result for that of another order."""
-    spec = work / "spec.json"
-    if not spec.is_file():
-        hint = "the command without --job writes the batch script there"
-        raise SkillgenError("no-such-job", "this folder holds no job", where=str(work), hint=hint, exit_code=USAGE)
-    written, asked = json.loads(spec.read_text()), run.order(work, shared=True)
-    if other := [name for name in asked if written.get(name) != asked[name]]:
-        message = f"the job of this folder was written for another {', '.join(other)}"
-        raise SkillgenError("another-job", message, where=str(spec), exit_code=REFUSED)
 
 
 def main(spec_path: str) -> None:

@@ -138,7 +138,7 @@ def _eval(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in arguments
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     args = argparse.Namespace(command=next((a for a in arguments if a[0] != "-"), ""), target=None)
     try:
         args = build_parser().parse_args(arguments)

@@ -105,6 +105,33 @@ def test_a_container_is_only_where_it_is_asked_for(tree: Path, tmp_path: Path, c
     assert subprocess.run(["bash", "-n", row["script"]]).returncode == 0
 
 
+def test_an_ab_run_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Each command as it was given, eight times on each node, in the folder where the user is."""
+    monkeypatch.chdir(tmp_path)
+    command = [
+        "ab",
+        "--flag",
+        "VISION_DP",
+        "--launcher",
+        "slurm",
+        "--report",
+        "r",
+        "--container-image",
+        "i.sqsh",
+        "--json",
+    ]
+    command += ["--nnodes", "2", "--ntasks-per-node", "8", "--", "python", "x y.py", "--nodes={nnodes}", "{endpoint}"]
+    assert main(command) == 0
+    text = json.loads(capsys.readouterr().out)["rows"][0]["text"]
+    assert directives(text) | {"output": ""} == directives(text) | {"output": "", "nodes": "2", "ntasks-per-node": "8"}
+    srun = f"srun --container-image=i.sqsh --container-workdir={tmp_path} "
+    srun += f"--container-mounts={tmp_path}/r:{tmp_path}/r,{tmp_path}:{tmp_path} --ntasks-per-node=8"
+    for arm, value in (("a", 0), ("b", 1)):
+        said = f"VISION_DP={value} timeout --kill-after=30 3600 {srun} --kill-on-bad-exit=1 python 'x y.py' \\\n    "
+        said += f'"--nodes=$SLURM_JOB_NUM_NODES" "$head:$port" > {tmp_path}/r/slurm/{arm}.log 2>&1\n'
+        assert said in text
+
+
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [

@@ -42,7 +42,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=sched_interval=2,sched_min_interval=0
 PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
+PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=2
 MinJobAge=300

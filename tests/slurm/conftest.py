@@ -34,7 +34,7 @@ def slurm(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
 
 
-def until(true: Callable[[], object], limit: float = 60) -> None:
+def until(true: Callable[[], object], limit: float = 120) -> None:
     """Wait for something that another process brings about."""
     deadline = time.monotonic() + limit
     while not true():
@@ -83,7 +83,7 @@ class Submitted:
         """Whether its job does."""
         return slurm("squeue", "-h", "-j", self.job, "-o", "%T") == "RUNNING"
 
-    def ended(self, limit: float = 60) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    def ended(self, limit: float = 120) -> tuple[int, dict[str, Any], dict[str, Any]]:
         """Exit code, answer, report."""
         told = self.process.communicate(timeout=limit)[0]
         report = self.report / "report.json"

@@ -44,7 +44,7 @@ def failed(ended: tuple[int, dict[str, Any], dict[str, Any]], code: str) -> dict
 
 def test_a_job_ends_like_a_local_run(submit: Submit) -> None:
     job = submit("--python", RANKS, "--kind", "crash", "--env", "GLOO_SOCKET_IFNAME=lo", "--account", "mine")
-    exit_code, answer, record = job.ended(120)
+    exit_code, answer, record = job.ended(180)
     assert (exit_code, answer["error"]) == (0, None), answer
     assert [(row["kind"], row["status"]) for row in answer["rows"]] == [("crash", "passed")]
     assert record["verdict"].startswith("PASS: 1 passed, 0 failed, 0 skipped on 2 ranks (gloo)")
@@ -70,7 +70,7 @@ def test_a_rank_that_dies(submit: Submit, tmp_path: Path) -> None:
         "    os._exit(7)\n"
         "if os.environ.get('RANK') == '1': threading.Thread(target=die, daemon=True).start()\n"
     )
-    row = failed(submit("--python", RANKS, "--env", f"PYTHONPATH={tmp_path}").ended(120), "eval-failed")
+    row = failed(submit("--python", RANKS, "--env", f"PYTHONPATH={tmp_path}").ended(180), "eval-failed")
     assert "is FAILED, during qwen3_5_moe" in row["reason"]
     assert "node 0, local rank 1, last lines:\nlast words" in row["traceback"]
 
@@ -89,19 +89,21 @@ def test_a_job_that_is_cancelled(submit: Submit, sleeper: str) -> None:
 
 
 def test_a_job_that_is_preempted(submit: Submit, sleeper: str) -> None:
+    """By one of two that have to go first, as there may be a CPU for the other."""
     job = submit("--python", sleeper)
     until(job.runs)
-    other = slurm("sbatch", "--parsable", "--partition", "urgent", "--output", "/dev/null", "--wrap", "sleep 300")
+    urgent = ["sbatch", "--parsable", "--partition", "urgent", "--output", "/dev/null", "--wrap", "sleep 300"]
+    others = [slurm(*urgent), slurm(*urgent)]
     try:
         assert "is PREEMPTED" in failed(job.ended(), "eval-died")["reason"]
     finally:
-        slurm("scancel", other)
+        slurm("scancel", *others)
 
 
 def test_a_job_that_never_starts(submit: Submit, sleeper: str) -> None:
-    job = submit("--python", sleeper, "--cpus-per-task", "2", "--queue-limit", "1")
+    job = submit("--python", sleeper, "--sbatch=--begin=now+1hour", "--queue-limit", "2")
     row = failed(job.ended(), "eval-not-started")
-    assert "did not start within 1 s" in row["reason"] and "PENDING (Resources) and is cancelled" in row["reason"]
+    assert "did not start within 2 s" in row["reason"] and "PENDING (BeginTime) and is cancelled" in row["reason"]
     assert "JobState=CANCELLED" in slurm("scontrol", "show", "job", job.job)
 
 
