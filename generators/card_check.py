@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from skillgen import card_facts, card_page
@@ -15,44 +16,40 @@ UPDATE = "skillgen card update"
 def rows(pack: Pack) -> list[dict[str, Any]]:
     """Every claim with its level and what is wrong with it, then every made file that is not as it would be made."""
     found = []
+    kept = {}
     for entry in pack.card["techniques"]:
         try:
-            verdicts = Evidence.of(pack, entry).verdicts()
+            kept[entry["name"]] = Evidence.of(pack, entry)
         except SkillgenError as error:
             found.append(_row(entry["name"], "", "", error.where or CARD, error.message))
             continue
+        verdicts = kept[entry["name"]].verdicts()
         for claim in entry["claims"]:
             wrong, file = _fault(pack, claim, verdicts[claim["id"]])
             why = "" if wrong else verdicts[claim["id"]].why
             found.append(_row(entry["name"], claim["id"], claim["level"], file, wrong, why))
     if not any(row["state"] == "problem" for row in found):
-        now = made(pack)
-        stale = [name for name, text in now.items() if _read(pack, name) != text]
+        stale = [name for name, text in made(pack, kept).items() if _read(pack, name) != text]
         found += [_row("", "", "", name, f"is not what `{UPDATE}` makes of the card") for name in stale]
     return found
 
 
-def made(pack: Pack) -> dict[str, str]:
+def made(pack: Pack, kept: dict[str, Evidence]) -> dict[str, str]:
     """The text of every file that is made from the reports: the card, the skills' cards, the page."""
-    from copy import deepcopy
-
     card = deepcopy(pack.card)
-    filled = Pack(pack.root)
-    filled.__dict__["card"] = card
     files = {}
     for entry in card["techniques"]:
-        evidence = Evidence.of(pack, entry)
+        evidence = kept[entry["name"]]
         verdicts = evidence.verdicts()
         for claim in entry["claims"]:
-            verdict = verdicts[claim["id"]]
-            claim.update(level=verdict.level, evidence=verdict.evidence)
+            claim.update(level=verdicts[claim["id"]].level, evidence=verdicts[claim["id"]].evidence)
         path = pack.skill_card(entry)
         if path.is_file():
             name = path.relative_to(pack.root).as_posix()
             files[name] = skill_text(path.read_text(encoding="utf-8"), entry, evidence.summary())
     files[CARD] = dump(card)
     if facts := card_facts.load(pack):
-        files[card_page.PAGE] = card_page.render(filled, facts)
+        files[card_page.PAGE] = card_page.render(facts, kept)
     return files
 
 

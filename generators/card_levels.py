@@ -34,6 +34,10 @@ class Evidence:
 
         return cls(entry, card_proof.load(pack, entry["name"]), code_hash(entry["name"], pack.root))
 
+    @classmethod
+    def of_all(cls, pack: Pack) -> dict[str, Evidence]:
+        return {entry["name"]: cls.of(pack, entry) for entry in pack.card["techniques"]}
+
     def verdicts(self) -> dict[str, Verdict]:
         """The verdict on each claim, by id."""
         return {claim["id"]: self._verdict(claim) for claim in self.entry["claims"]}

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from skillgen.card_facts import Facts
-from skillgen.card_file import LEVELS, Pack
+from skillgen.card_file import LEVELS
 from skillgen.card_levels import Evidence
 from skillgen.card_proof import Cell, Proof
 
@@ -36,11 +36,10 @@ The second table gives the reason, where the newest of these releases shows it, 
 """  # noqa: E501
 
 
-def render(pack: Pack, facts: Facts) -> str:
-    """The page's text."""
+def render(facts: Facts, kept: dict[str, Evidence]) -> str:
+    """The page's text, from the facts and from what is kept of each technique."""
     parts = [HEAD]
-    for entry in pack.card["techniques"]:
-        evidence, name = Evidence.of(pack, entry), entry["name"]
+    for name, evidence in kept.items():
         parts.append(f"## {name}\n")
         for product, releases in facts.items():
             rows = [(release, row) for release, told in releases.items() for row in told["rows"]]
@@ -109,7 +108,7 @@ def _grouped(told: list[tuple[str, str]]) -> str:
     """What holds for which releases, said once where it holds for all."""
     groups = [(text, [release for release, _ in part]) for text, part in groupby(told, lambda pair: pair[1])]
     if len(groups) == 1:
-        return groups[0][0]
+        return told[0][1]
     return "; ".join(f"{_span(releases)}: {text}" for text, releases in groups)
 
 

@@ -52,12 +52,13 @@ def run(args: argparse.Namespace) -> Result:
 
 def _update(args: argparse.Namespace, pack: Pack) -> Result:
     from skillgen import card_check, card_file, card_proof
+    from skillgen.card_levels import Evidence
 
     proofs = [card_proof.accept(pack, report, args.label) for report in args.reports]
     for proof in proofs:
         (pack.root / proof.place).parent.mkdir(parents=True, exist_ok=True)
         (pack.root / proof.place).write_text(card_proof.text(proof.record), encoding="utf-8")
-    written = _write(pack, card_check.made(pack))
+    written = _write(pack, card_check.made(pack, Evidence.of_all(pack)))
     rows = []
     now = card_file.open_pack(str(pack.root)).card
     for old, new in zip(pack.card["techniques"], now["techniques"], strict=True):
@@ -89,7 +90,8 @@ def _check(args: argparse.Namespace, pack: Pack) -> Result:
 
 
 def _page(args: argparse.Namespace, pack: Pack) -> Result:
-    from skillgen import card_check, card_facts
+    from skillgen import card_facts, card_page
+    from skillgen.card_levels import Evidence
 
     releases = Path(args.releases) if args.releases else None
     if args.fetch and releases is None:
@@ -99,16 +101,15 @@ def _page(args: argparse.Namespace, pack: Pack) -> Result:
             card_facts.fetch_missing(pack, releases)
         new = card_facts.collect(pack, releases, map(Path, args.checkout))
     facts = card_facts.merge(pack, card_facts.load(pack), new)
-    files = {card_facts.FACTS: card_facts.text(facts)}
-    _write(pack, files)
-    _write(pack, {name: text for name, text in card_check.made(pack).items() if name == "docs/compatibility.md"})
+    page = card_page.render(facts, Evidence.of_all(pack))
+    _write(pack, {card_facts.FACTS: card_facts.text(facts), card_page.PAGE: page})
     rows: list[dict[str, Any]] = []
     for product, told in facts.items():
         for release, found in told.items():
             scanned = release in new.get(product, {})
             rows.append({"product": product, "release": release, "rows": len(found["rows"]), "scanned": scanned})
     absent = [f"{p} {r}" for p, listed in pack.card["releases"].items() for r in listed if r not in facts.get(p, {})]
-    message = f"no facts yet of {', '.join(absent)}" if absent else "docs/compatibility.md holds every release"
+    message = f"no facts yet of {', '.join(absent)}" if absent else f"{card_page.PAGE} holds every release"
     return Result(rows, ("product", "release", "rows", "scanned"), message)
 
 

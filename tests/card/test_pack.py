@@ -41,7 +41,7 @@ def test_every_claim_says_what_its_reports_say(capsys: pytest.CaptureFixture[str
 
 
 def test_the_page_is_what_its_facts_make_of_it() -> None:
-    assert (PACK.root / card_page.PAGE).read_text() == card_page.render(PACK, FACTS)
+    assert (PACK.root / card_page.PAGE).read_text() == card_page.render(FACTS, Evidence.of_all(PACK))
     assert {(product, release) for product in FACTS for release in FACTS[product]} >= set(CELLS)
     assert all(FACTS[product]["main"]["commit"].startswith(commit) for product, commit in PACK.card["main"].items())
 
