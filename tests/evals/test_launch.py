@@ -14,6 +14,7 @@ import pytest
 
 from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
 from skillgen.evals import environment, launch
+from skillgen.evals.report_check import fault
 
 RECORD = {
     "rows": [
@@ -124,6 +125,7 @@ def test_a_run_without_a_case_leaves_a_report_that_says_so(
     assert (caught.value.code, caught.value.where) == (code, str(tmp_path))
     record = json.loads((tmp_path / "report.json").read_text())
     assert [(row["kind"], row["status"]) for row in record["rows"]] == [("run", "failed")]
+    assert fault(record) == ""
     assert told in record["rows"][0]["reason"] and record["verdict"].startswith("FAIL: 0 passed, 1 failed")
     assert ("no such module" in record["rows"][0]["traceback"]) == (code == "eval-died")
 

@@ -14,6 +14,7 @@ import pytest
 
 from skillgen.cli import main
 from skillgen.errors import EVAL_FAILED, INTERRUPTED, USAGE
+from skillgen.evals.report_check import fault
 from tests.evals.conftest import released
 
 from .conftest import RANKS, Submitted, script, slurm, until
@@ -38,7 +39,7 @@ def failed(ended: tuple[int, dict[str, Any], dict[str, Any]], code: str) -> dict
     assert (exit_code, answer["error"]["code"]) == (EVAL_FAILED, code), answer
     row = record["rows"][-1]
     assert (row["kind"], row["status"]) == ("run", "failed")
-    assert not record["ok"] and record["verdict"].startswith("FAIL: ")
+    assert fault(record) == "" and not record["ok"] and record["verdict"].startswith("FAIL: ")
     return row
 
 
