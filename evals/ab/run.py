@@ -131,10 +131,12 @@ def _here(order: Order, folder: Path, progress: Progress) -> list[Ran]:
 def _ran(arm: Arm, path: Path, code: int | None, order: Order, seconds: float = 0, ending: str = "") -> Ran:
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     found = Ran(arm, read(lines), seconds=round(seconds, 1))
-    if code in (None, slurm.TIMED_OUT) and not ending:
+    if ending:
+        found.failed = ending
+    elif code is None:
         found.failed = f"did not end within {order.timeout:g} s"
-    elif code or ending:
-        found.failed = ending or f"ended with exit code {code}"
+    elif code:
+        found.failed = f"ended with exit code {code}"
     elif not found.log.product:
         found.failed = "printed no step as Megatron-Bridge or NeMo Automodel do"
     if found.failed and path.is_file():
@@ -196,9 +198,10 @@ def _there(order: Order, report: Path, job: slurm.Slurm, progress: Progress) -> 
         path = code_of(work, arm)
         if ending is None:
             slurm.late(path.is_file)
-        code, seconds = map(int, path.read_text().split()) if path.is_file() else (None, 0)
-        lost = ending.what if ending else "left no exit code"
-        ran.append(_ran(arm, log_of(work, arm), code, order, seconds, lost if code is None else ""))
+        left = [int(number) for number in path.read_text().split()] if path.is_file() else []
+        lost = "" if left else ending.what if ending else "left no exit code"
+        code, seconds = left or (None, 0)
+        ran.append(_ran(arm, log_of(work, arm), None if code == slurm.TIMED_OUT else code, order, seconds or 0, lost))
         if ran[-1].failed:
             ran[-1].tail = ran[-1].tail or "\n".join(tail(work / "slurm.log"))
             break

@@ -14,6 +14,8 @@ from skillgen.cli import main
 from skillgen.errors import USAGE
 from skillgen.evals import slurm
 from skillgen.evals.slurm import Settings, State
+from tests.scan.frames import write
+from tests.test_blockdiag_gqa import DISPATCH, FALLBACK, MODEL, RUNTIME
 
 PROFILE = """\
 partition: batch
@@ -31,12 +33,7 @@ sbatch: [--exclusive]
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A target of which one family is patched, in a world where all dependencies are there."""
-    model = tmp_path / "tree/nemo_automodel/components/models/qwen3_5_moe/model.py"
-    runtime = tmp_path / "tree/nemo_automodel/components/distributed/blockdiag_cp/runtime.py"
-    for path, text in ((model, DISPATCH), (runtime, FALLBACK)):
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    (tmp_path / "tree/nemo_automodel/__init__.py").touch()
+    write(tmp_path / "tree", {MODEL: DISPATCH, RUNTIME: FALLBACK})
     monkeypatch.setattr("skillgen.evals.launch._need", lambda *_: None)
     assert main(["apply", "blockdiag-gqa", str(tmp_path / "tree"), "--no-lint"]) == 0
     return tmp_path / "tree"
@@ -244,20 +241,3 @@ def test_how_long_a_job_is_waited_for(
     ending = slurm.wait(slurm.Slurm(settings=Settings(), queue_limit=200), "7", 20, lambda: None)
     assert (ending.code, ending.what) == (code, told) if ending else code is None
     assert cancelled == (["7"] if "cancelled" in told else [])
-
-
-DISPATCH = """\
-class Attention:
-    def _dispatch(self, query, key, value, **rest):
-        from nemo_automodel.components.distributed.blockdiag_cp import cp_blockdiag_sdpa, current_state
-
-        if current_state() is not None:
-            return cp_blockdiag_sdpa(query, key, value, **rest)
-        return self._base(query, key, value, **rest)
-"""
-FALLBACK = """\
-def cp_blockdiag_sdpa(query, key, value, attn_mask=None, enable_gqa=False, **kwargs):
-    if enable_gqa and key.shape[1] != query.shape[1]:
-        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    return sdpa(query, key, value)
-"""
