@@ -47,9 +47,7 @@ def shard_tower(
         modules=modules,
         alpha=alpha,
         agreement=agreement,
-        method="balanced" if block_patches is None else "count",
-        name=name,
-        what="vision_tp_dp",
+        what=f"{name} vision_tp_dp".strip(),
         replicas=1 if groups.replicas is None else groups.replicas.size(),
     )
     if not isinstance(form, GridBlocks):

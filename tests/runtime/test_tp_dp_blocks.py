@@ -143,7 +143,7 @@ def test_shares_of_blocks_are_the_batch_and_equal_work(count: int, room: int, ra
         batch["grid_thw"] = batch["grid_thw"].tolist()
     units = form.units(batch)
     (run,) = units.runs
-    plan = make_plan(units.runs, ranks, alpha=1, method="count")
+    plan = make_plan(units.runs, ranks, alpha=1)
     gathered = []
     for rank, share in enumerate(plan.shares):
         assert share == (Segment(0, rank * run.count // ranks, run.count // ranks),)
@@ -177,7 +177,7 @@ def test_frames_that_see_each_other_stay_in_one_block() -> None:
 def test_a_block_of_one_row_gets_a_placeholder_on_every_rank() -> None:
     batch, form = batch_of([(1, 2, 2)] * 3), blocks_of(4, 4)
     units = form.units(batch)
-    for share in make_plan(units.runs, 4, alpha=1, method="count").shares:
+    for share in make_plan(units.runs, 4, alpha=1).shares:
         fill = api.placeholders(units, share)
         assert fill == ["image"]
         assert form.take(batch, share, fill)["grid_thw"].tolist() == [[1, 2, 2], [1, 2, 4]]

@@ -177,10 +177,24 @@ def test_what_goes_wrong_on_a_rank_is_known_to_its_column() -> None:
         return told
 
     for told in run_ranks(4, on_rank, timeout=20):
-        assert all(message.startswith("vision_tp_dp: ") for message in told), told
-        assert "the ranks see different batches on rank 0" in told[0]
+        assert told[0].startswith("Qwen3-VL vision_tp_dp: the ranks see different batches on rank 0")
+        assert all(message.startswith("vision_tp_dp: ") for message in told[1:]), told
         assert "vision_block_patches must be at least the largest image's 32, got 16" in told[1]
         assert "the encoder failed on rank 2: TypeError" in told[2]
+
+
+def test_a_batch_without_images_passes_through() -> None:
+    def on_rank(rank: int) -> None:
+        made = Place(2, 1).vision(1)
+
+        def call(hidden_states: Tensor, grid_thw: Tensor) -> str:
+            return f"{len(grid_thw)} images"
+
+        for room in (None, 32):
+            run = encode.shard_tower(call, groups=made, merge_size=MERGE, alpha=1, modules=[], block_patches=room)
+            assert run(**batch_of([])) == "0 images"
+
+    run_ranks(2, on_rank)
 
 
 def test_half_precision_is_as_near_to_fp32_as_one_rank() -> None:

@@ -138,7 +138,7 @@ def test_the_first_replica_keeps_its_numbers_and_is_counted() -> None:
 
 
 def test_what_is_made_on_the_cpu_is_sent_by_nccl_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL has no CPU tensors; here the device is the meta device, which none but this test has."""
+    """NCCL has no CPU tensors; meta stands for its device here, on which what is made there has nothing to send."""
     sent = []
     monkeypatch.setattr(dist, "get_backend", lambda group: "nccl")
     monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: [4, 5])
@@ -146,5 +146,7 @@ def test_what_is_made_on_the_cpu_is_sent_by_nccl_from_the_device(monkeypatch: py
     to = torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: to(self, "meta" if device == "cuda" else device))
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other: self)
-    replicas.broadcast_replicas(nn.Linear(2, 2), object())  # type: ignore[arg-type]
+    module = nn.Linear(2, 2)
+    module.register_parameter("later", nn.Parameter(torch.empty(3, device="meta")))
+    replicas.broadcast_replicas(module, object())  # type: ignore[arg-type]
     assert sent == [("meta", 4)] * 2
