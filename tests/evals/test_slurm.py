@@ -15,6 +15,7 @@ from skillgen.errors import USAGE
 from skillgen.evals import slurm
 from skillgen.evals.slurm import Settings, State
 from tests.scan.frames import write
+from tests.slurm import cluster
 from tests.test_blockdiag_gqa import DISPATCH, FALLBACK, MODEL, RUNTIME
 
 PROFILE = """\
@@ -241,3 +242,14 @@ def test_how_long_a_job_is_waited_for(
     ending = slurm.wait(slurm.Slurm(settings=Settings(), queue_limit=200), "7", 20, lambda: None)
     assert (ending.code, ending.what) == (code, told) if ending else code is None
     assert cancelled == (["7"] if "cancelled" in told else [])
+
+
+@pytest.mark.parametrize(
+    ("user", "told"), [(1000, "are started as root"), (0, "munge, slurm-wlm not installed, and there is no apt-get")]
+)
+def test_where_the_tests_cannot_have_a_slurm(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, user: int, told: str
+) -> None:
+    monkeypatch.setattr(cluster.os, "geteuid", lambda: user)
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: None)
+    assert cluster.main(["true"]) == 1 and told in capsys.readouterr().err
