@@ -1,0 +1,74 @@
+"""Where `skillgen mcp` may read and write: in the folders named at its start, and through no link out of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from skillgen.errors import USAGE, SkillgenError
+from skillgen.ledger.journal import COMMITTED, JOURNAL
+from skillgen.target import Target, discover
+
+
+class Roots:
+    """The folders that the server is confined to."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = [Path(folder).expanduser().resolve() for folder in folders]
+        for folder in self.folders:
+            if not folder.is_dir():
+                raise SkillgenError("no-root", f"--root {folder} is no folder", exit_code=USAGE)
+
+    def path(self, text: str) -> Path:
+        """The path that an argument means; a relative one starts at the first root."""
+        path = self.folders[0] / Path(text).expanduser()
+        return self._inside(path.resolve(), path)
+
+    def tree(self, text: str, product: str | None = None) -> tuple[Path, Target | None]:
+        """The same of a target, with all that a command on it reads or writes; None if there is no target."""
+        path = self.path(text)
+        try:
+            target = discover(path, product)
+        except SkillgenError:
+            return path, None
+        for place in (target.root, target.package, target.state_dir):
+            self._inside(place.resolve(), place)
+        for link in _links(target.package):
+            self._inside(link.resolve(), link)
+        return path, target
+
+    def folder(self, text: str) -> Path:
+        """The same of a folder whose files are written."""
+        path = self.path(text)
+        for file in path.glob("*"):
+            self._inside(file.resolve(), file)
+        return path
+
+    def new_file(self, text: str) -> Path:
+        """The same of a file that is to be made."""
+        path = self.path(text)
+        if path.exists():
+            raise SkillgenError("file-exists", f"{path} is there already", where=str(path), hint="name a new file")
+        return path
+
+    def _inside(self, path: Path, asked: Path) -> Path:
+        if any(path.is_relative_to(folder) for folder in self.folders):
+            return path
+        through = "" if path == asked else f", where {path} is meant,"
+        raise SkillgenError(
+            "outside-roots",
+            f"{asked}{through} is outside the folders that this server was started for",
+            where=str(asked),
+            hint=f"it serves {', '.join(map(str, self.folders))}; another --root has to be named at its start",
+        )
+
+
+def unsettled(target: Target) -> bool:
+    """Whether a killed command left something that the next one finishes or undoes."""
+    return any((target.state_dir / name).exists() for name in (JOURNAL, COMMITTED, JOURNAL + ".new"))
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        yield from (path for name in (*folders, *files) if (path := Path(parent, name)).is_symlink())
