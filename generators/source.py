@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,15 +118,9 @@ class Source:
 
     def module(self, path: str) -> Module:
         if path not in self._modules:
-            try:
-                with warnings.catch_warnings(action="ignore"):  # the target's own escapes are not our business
-                    tree = ast.parse(self.text(path))
-            except SyntaxError as error:
-                raise SourceSyntaxError(f"{self.shown(path)}:{error.lineno or 1}", error.msg) from None
-            except (ValueError, RecursionError) as error:  # null bytes; an expression nested too deeply
-                raise SourceSyntaxError(f"{self.shown(path)}:1", str(error)) from None
             parts = [self.name, *path.removesuffix(".py").removesuffix("__init__").rstrip("/").split("/")]
-            self._modules[path] = Module(path, self.shown(path), ".".join(part for part in parts if part), tree)
+            name = ".".join(part for part in parts if part)
+            self._modules[path] = _parse(path, self.shown(path), name, self.text(path))
         return self._modules[path]
 
     def locate(self, origin: str, depth: int = 4) -> tuple[Module, str] | None:
@@ -172,6 +167,17 @@ class Source:
                 if isinstance(node, Function):
                     methods.setdefault(node.name, Method(where, owner, node))
         return methods
+
+
+@lru_cache(maxsize=128)  # of what one process reads again and again: a server of commands, a test
+def _parse(path: str, shown: str, name: str, text: bytes) -> Module:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the target's own escapes are not our business
+            return Module(path, shown, name, ast.parse(text))
+    except SyntaxError as error:
+        raise SourceSyntaxError(f"{shown}:{error.lineno or 1}", error.msg) from None
+    except (ValueError, RecursionError) as error:  # null bytes; an expression nested too deeply
+        raise SourceSyntaxError(f"{shown}:1", str(error)) from None
 
 
 def dotted(node: ast.AST) -> str | None:

@@ -9,6 +9,7 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,6 +32,7 @@ class Write:
     state: bool = False
 
 
+@lru_cache(maxsize=512)  # families share files, and every receipt holds them whole
 def pack(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(zlib.compress(data, 9)).decode("ascii")
 
