@@ -196,11 +196,11 @@ def shares(tower: Tower, job: Job, vision_dp: int) -> tuple[list[Share], float |
     if job.block_patches % tower.window:
         told = f"must be a multiple of the {tower.window} patches of a feature row"
         raise ValueError(f"vision_block_patches {told}, got {job.block_patches}")
-    packing = planning("tp_dp.blocks").pack_blocks(runs, job.block_patches, vision_dp)
+    packer = planning("tp_dp.packing")
+    packing = packer.pack_blocks(runs, job.block_patches, vision_dp)
     blocks = [[(runs[run].patches, count) for run, _, count in block] for block in packing.blocks]
-    for block in blocks:
-        free = job.block_patches - sum(patches * count for patches, count in block)
-        block += [(free, 1)] if free else []
+    for block, segments in zip(blocks, packing.blocks, strict=True):
+        block += [(patches, 1) for patches in packer.free_space(runs, segments, job.block_patches)]
     each = len(blocks) // vision_dp
     mine = (blocks[each * rank :][:each] for rank in range(vision_dp))
     return [[unit for block in share for unit in block] for share in mine], packing.filled

@@ -56,9 +56,7 @@ def register(command: Add) -> None:
     load.add_argument(
         "--images", action="append", metavar="HxW[xN]", help="N images of a microbatch, in pixels (repeatable)"
     )
-    load.add_argument(
-        "--block-patches", type=int, metavar="N", help="vision_block_patches; needs torch (default: none)"
-    )
+    load.add_argument("--block-patches", type=int, metavar="N", help="vision_block_patches (default: none)")
     load.add_argument("--microbatches", type=int, default=1, metavar="N", help="microbatches of a step (default 1)")
     load.add_argument("--dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the tower (default bf16)")
     load.add_argument("--recompute", action="store_true", help="full activation recompute of the tower's layers")
@@ -83,9 +81,6 @@ def run(args: argparse.Namespace) -> Result:
         found = advice.recommend(tower, job, memory=memory, machine=machine, only=args.vision_tp)
     except ValueError as error:  # names option, constraint and value
         raise _usage("bad-size", str(error), "--block-patches is vision_block_patches") from error
-    except ModuleNotFoundError as error:
-        told = f"--block-patches packs as the runtime does, which needs {error.name}"
-        raise _usage("needs-torch", told, "pip install 'skillgen[eval]'") from error
     return _shown(args, found)
 
 

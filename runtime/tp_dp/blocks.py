@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ..forms import PLACEHOLDER_ROWS, Call, GridRows, Units, as_list, like
 from ..plan import Run, Segment
-from .packing import Packing, pack_blocks
+from .packing import Packing, free_space, pack_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridBlocks(GridRows):
     """Units are blocks of `block_patches` patches, the same number of them for each of `ranks` ranks.
 
-    What is free in a block is a grid row of its own, so that no image attends to it.
+    What is free in a block is grid rows of its own, so that no image attends to it.
     """
 
     block_patches: int
@@ -49,8 +49,8 @@ class GridBlocks(GridRows):
         for _, start, count in share:
             for block in packing.blocks[start : start + count]:
                 taken.append(super().take(listed, block, []))
-                if free := self.block_patches - sum(units.runs[run].patches * number for run, _, number in block):
-                    taken.append(self._blank(call, free // side))
+                free = free_space(units.runs, block, self.block_patches)
+                taken += [self._blank(call, patches // side) for patches in free]
         taken += [self._blank(call, PLACEHOLDER_ROWS * side)] * len(fill)
         pixels = torch.cat([piece[self.pixels] for piece in taken])
         rows = [row for piece in taken for row in piece[self.grid]]

@@ -28,6 +28,13 @@ def pack_blocks(runs: Sequence[Run], block_patches: int, multiple: int = 1) -> P
     return _pack_blocks(tuple(runs), block_patches, multiple)
 
 
+def free_space(runs: Sequence[Run], block: Sequence[Segment], block_patches: int) -> list[int]:
+    """The patches that a block has left, in pieces no larger than the largest unit: attention costs their square."""
+    largest = max(run.patches for run in runs)
+    whole, rest = divmod(block_patches - sum(runs[run].patches * count for run, _, count in block), largest)
+    return [largest] * whole + [rest] * bool(rest)
+
+
 @lru_cache(maxsize=32)
 def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> Packing:
     largest = max((run.patches for run in runs), default=1)

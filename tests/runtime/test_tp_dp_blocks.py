@@ -143,6 +143,7 @@ def test_shares_of_blocks_are_the_batch_and_equal_work(count: int, room: int, ra
         batch["grid_thw"] = batch["grid_thw"].tolist()
     units = form.units(batch)
     (run,) = units.runs
+    largest = max(h * w for _, h, w in torch.as_tensor(batch["grid_thw"]).tolist())
     plan = make_plan(units.runs, ranks, alpha=1)
     gathered = []
     for rank, share in enumerate(plan.shares):
@@ -158,6 +159,7 @@ def test_shares_of_blocks_are_the_batch_and_equal_work(count: int, room: int, ra
         gathered.append(pixels.view(-1, MERGE**2, pixels.shape[1])[:, 0])
         for piece in pixels.split(grid.prod(1).tolist()):  # free space is apart from every image
             assert piece.any(1).all() or not piece.any()
+            assert piece.any() or len(piece) <= largest  # attention within free space costs its square
     indices = form.unpack_indices(batch)
     assert torch.equal(torch.cat(gathered)[indices], rows)
 

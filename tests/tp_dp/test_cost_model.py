@@ -23,6 +23,7 @@ from skillgen.evals.tp_dp.cost_model import Job, Tower, cost
 from skillgen.runtime import cost_alpha, make_plan
 from skillgen.runtime.plan import Run
 from skillgen.runtime.tp_dp import pack_blocks
+from skillgen.runtime.tp_dp.packing import free_space
 
 TINY = Tower(hidden=32, layers=3, intermediate=80, heads=4, out_hidden=24, deepstack=2, patch_size=4, positions=50)
 ONE = Job(text_tp=4, cp=1, images=((32, 64, 1),), dtype="fp32")
@@ -116,9 +117,11 @@ def test_blocks_are_dealt_as_the_runtime_deals_them() -> None:
     dealt, filled = cost_model.shares(TINY, job, 2)
     assert half > 1 and filled == packing.filled
     for share, blocks in zip(dealt, (packing.blocks[:half], packing.blocks[half:]), strict=True):
-        units = [(runs[segment.run].patches, segment.count) for block in blocks for segment in block]
-        sizes = {run.patches for run in runs}
-        assert [unit for unit in share if unit[0] in sizes] == units
+        units = []
+        for block in blocks:
+            units += [(runs[segment.run].patches, segment.count) for segment in block]
+            units += [(free, 1) for free in free_space(runs, block, 320)]
+        assert share == units
         assert sum(size * count for size, count in share) == half * 320
 
 
