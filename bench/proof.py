@@ -39,7 +39,7 @@ def fetch(name: str, releases: Path) -> None:
             sys.exit(f"proof: could not fetch {spec}, see {releases / 'fetch.log'}")
 
 
-def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work: Path) -> Path | None:
+def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work: Path, log: Path) -> Path | None:
     """A fresh copy of what the run is on; None if it is a checkout, and no variable names one."""
     name = run["release"]
     product = PRODUCTS[name.partition("-")[0]]
@@ -53,8 +53,9 @@ def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work
     if not repository:
         return None
     commit = yaml.safe_load((ROOT / "card.yaml").read_text())["main"][product]
-    subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", repository, tree], check=True)
-    subprocess.run(["git", "-C", tree, "checkout", "--quiet", commit], check=True)
+    with open(log, "a") as out:  # a partial clone says which blobs it lacks, and goes on
+        subprocess.run(["git", "clone", "--shared", "--no-checkout", repository, tree], stderr=out, check=True)
+        subprocess.run(["git", "-C", tree, "checkout", "--quiet", commit], stderr=out, check=True)
     return tree
 
 
@@ -87,11 +88,11 @@ def prove(run: dict[str, Any], data: dict[str, Any], args: argparse.Namespace) -
     """One run, and the card's update; in a word how it went."""
     name = "-".join([run["technique"], run["release"], *([run["label"]] if "label" in run else [])])
     report, log = args.reports / name, args.reports / f"{name}.log"
-    tree = tree_of(run, args.releases, data["checkouts"], args.work)
-    if tree is None:
-        return "left out: no checkout"
     shutil.rmtree(report, ignore_errors=True)
     log.unlink(missing_ok=True)
+    tree = tree_of(run, args.releases, data["checkouts"], args.work, log)
+    if tree is None:
+        return "left out: no checkout"
     options = ["--nproc", str(run["nproc"]), "--report", str(report)]
     options += [word for family in run.get("families", ()) for word in ("--family", family)]
     options += [word for kind in run.get("kinds", ()) for word in ("--kind", kind)]

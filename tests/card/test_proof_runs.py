@@ -120,5 +120,5 @@ def test_main_is_cloned_at_the_commit_that_the_card_names(
     (pack / "card.yaml").write_text((pack / "card.yaml").read_text().replace("abc123", commit[:9]))
     monkeypatch.setenv("SOME_REPO", str(repository))
     run = {"technique": "share-it", "release": "automodel-main"}
-    tree = script.tree_of(run, tmp_path, {"automodel": "SOME_REPO"}, tmp_path / "work")
+    tree = script.tree_of(run, tmp_path, {"automodel": "SOME_REPO"}, tmp_path / "work", tmp_path / "log")
     assert (tree / "model.py").read_text() == "old = 1\n"
