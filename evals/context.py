@@ -113,7 +113,7 @@ class Context:
         except Exception as error:  # a rank that fails a case must still meet the others after it
             mine = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-6)}
         row = judge(case, self.exchange(mine), time.perf_counter() - started)
-        if row["status"] == "failed":
+        if "traceback" in row:
             self._layouts.clear()  # ranks may have left a collective halfway; new groups start afresh
             self.kept.clear()
         return row

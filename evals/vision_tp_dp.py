@@ -18,9 +18,25 @@ MODULES = {
     "parity": "cases_parity",
     "agreement": "cases_agreement",
     "checkpoint": "cases_checkpoint",
+    "conversion": "cases_conversion",
+    "cost": "cases_cost",
+    "training": "cases_training",
 }
 KINDS = (*MODULES, "upstream-tests")
-MUTATIONS: tuple[str, ...] = ()
+MUTATIONS = (
+    "columns-rows",
+    "sum-not-slice",
+    "no-replica-sum",
+    "unpack-before-gather",
+    "no-broadcast",
+    "deepstack-partial",
+    "no-replica-ids",
+    "norm-twice",
+    "nan-padding",
+    "no-agree",
+    "text-conversion",
+    "tp-default",
+)
 CONTROLS: tuple[str, ...] = ()  # refused by scan; forced all the same, parity has to fail
 FAMILIES = "skillgen.evals.tp_dp.families"
 NEEDED = {

@@ -106,7 +106,7 @@ def exchanged(context: Context, family: Qwen3VL, saved: Mode, loaded: Mode) -> R
     """
     models = Models(context, family)
     mine = [
-        (entry.key, entry.global_shape, entry.global_slice(), entry.data.detach())
+        (entry.key, entry.global_shape, _place(entry), entry.data.detach())
         for entry in sharded(models.get(saved)).values()
         if not any(entry.replica_id)
     ]
@@ -116,5 +116,13 @@ def exchanged(context: Context, family: Qwen3VL, saved: Mode, loaded: Mode) -> R
     for key, shape, place, data in (piece for part in parts for piece in part):
         whole.setdefault(key, torch.full(shape, torch.nan, dtype=data.dtype))[place] = data.cpu()
     expected = sharded(models.get(loaded)).values()
-    wrong = [e.key for e in expected if not torch.equal(whole[e.key][e.global_slice()], e.data.detach().cpu())]
+    wrong = [e.key for e in expected if not torch.equal(whole[e.key][_place(e)], e.data.detach().cpu())]
     return Result({f"weights differ: {wrong[:3]}": (float(len(wrong)), 0)})
+
+
+def _place(entry: Any) -> tuple[Any, ...]:
+    """Where a shard stands in the whole tensor, whose first axes may number the layers."""
+    ahead = entry.prepend_axis_num
+    offsets = entry.global_offset[ahead:]
+    sizes = zip(offsets, entry.data.shape, strict=True)
+    return (*entry.global_offset[:ahead], *(slice(offset, offset + size) for offset, size in sizes))

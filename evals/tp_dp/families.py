@@ -40,6 +40,7 @@ LANGUAGE = {
     "video_token_id": VIDEO_ID,
     "vision_start_token_id": VISION_START,
     "vision_end_token_id": VISION_END,
+    "calculate_per_token_loss": True,
     "use_cpu_initialization": True,
     "params_dtype": torch.float64,
 }
@@ -95,10 +96,13 @@ class Qwen3VL:
         return provider
 
     def build(self, mode: Mode, collection: Any) -> Any:
-        """The target's model by its own provider, in fp64."""
+        """The target's model by its own provider, in fp64; a large one, whose cost is measured, in fp32."""
         provider = self.provider(mode)
         provider._pg_collection = collection
-        model = provider.provide(True, True).double()
+        model = provider.provide(True, True)
+        if mode.large:
+            return model.float()
+        model.double()
         # upstream rounds to fp32 in two places, which would hide what is wrong by less
         model.vision_model.config.apply_rotary_pos_emb_in_fp32 = False
         model.language_model.compute_language_model_loss = partial(_loss, collection.tp)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from skillgen.evals.context import Context
 
+from . import process_groups
 from .families import Qwen3VL
 from .worlds import ALONE, Layout, Mode
 
@@ -25,30 +26,14 @@ class Models:
         self.context, self.family = context, family
 
     def enter(self, layout: Layout) -> Any:
-        """Make a layout's groups once, and put them where megatron-core looks for them; the collection."""
-        from megatron.core import parallel_state
-        from megatron.core.process_groups_config import ProcessGroupCollection
-
-        state, kept = vars(parallel_state), self.context.kept
-        if ("layout", layout) not in kept:
-            parallel_state.destroy_model_parallel()
-            parallel_state.initialize_model_parallel(
-                layout.tp,
-                context_parallel_size=layout.cp,
-                create_gloo_process_groups=False,
-                distributed_timeout_minutes=(self.context.limit + 5) / 60,
-            )
-            groups = {name: value for name, value in state.items() if name.startswith("_") and name.isupper()}
-            kept["layout", layout] = groups, ProcessGroupCollection.use_mpu_process_groups()
-        groups, collection = kept["layout", layout]
-        state.update(groups)
-        return collection
+        """Make megatron-core see a layout's groups; the collection."""
+        return process_groups.of(self.context).enter(layout)
 
     def get(self, mode: Mode) -> Any:
         """The model of a mode with the run's weights and no gradients; its layout is entered."""
         kept = self.context.kept
         if mode not in kept:
-            kept[mode] = self._build(mode)
+            kept[mode] = self.fresh(mode)
         self.enter(mode.layout)
         model = kept[mode]
         model.zero_grad(set_to_none=True)
@@ -59,7 +44,8 @@ class Models:
         """The model of a mode as its last step left it."""
         return self.context.kept[mode]
 
-    def _build(self, mode: Mode) -> Any:
+    def fresh(self, mode: Mode) -> Any:
+        """A model of its own, for a case that changes its weights; its layout is entered."""
         full = self.full(mode.large)
         model = self.family.build(mode, self.enter(mode.layout)).to(self.context.device).train()
         with torch.no_grad():

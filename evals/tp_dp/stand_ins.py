@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -46,12 +47,40 @@ class CoreAttention(nn.Module):
         if packed_seq_params is None:
             return hierarchical(query, key, value, self.groups).flatten(2)
         bounds = packed_seq_params.cu_seqlens_q.tolist()
-        sizes = [end - start for start, end in pairwise(bounds)]
-        parts = [[part.transpose(0, 1) for part in tensor.split(sizes)] for tensor in (query, key, value)]
-        attended = [
-            F.scaled_dot_product_attention(q, k, v, is_causal=self.causal) for q, k, v in zip(*parts, strict=True)
-        ]
-        return torch.cat([part.transpose(0, 1) for part in attended]).flatten(1)
+        return _Segments.apply(query, key, value, [end - start for start, end in pairwise(bounds)], self.causal)
+
+
+class _Segments(torch.autograd.Function):
+    """Forward: attention within each segment of [t, h, d]; [t, h * d]. Backward: each segment once more.
+
+    So it keeps what a fused kernel for packed sequences does, but for a number per row and head.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, sizes: list[int], causal: bool) -> Tensor:
+        ctx.sizes, ctx.causal = sizes, causal
+        ctx.save_for_backward(query, key, value)
+        return torch.cat([attend(q, k, v, causal) for q, k, v in _segments(sizes, query, key, value)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        found = []
+        for *parts, wanted in _segments(ctx.sizes, *ctx.saved_tensors, grad):
+            query, key, value = (part.detach().requires_grad_() for part in parts)
+            with torch.enable_grad():
+                output = attend(query, key, value, ctx.causal)
+            found.append(torch.autograd.grad(output, (query, key, value), wanted))
+        return (*(torch.cat(parts) for parts in zip(*found, strict=True)), None, None)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    """Of [t, h, d] each; [t, h * d]."""
+    q, k, v = (part.transpose(0, 1)[None] for part in (query, key, value))  # fused kernels want a batch
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)[0].transpose(0, 1).flatten(1)
+
+
+def _segments(sizes: list[int], *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(tensor.split(sizes) for tensor in tensors), strict=True)
 
 
 def local(spec: Any) -> Any:

@@ -12,11 +12,13 @@ import torch
 from skillgen.evals.harness import Harness, InertPackages, Skip
 from skillgen.evals.hcp.surroundings import bridge_module
 
-from .stand_ins import Norm, local
+from .stand_ins import CoreAttention, Norm, local
 
 PACKAGES = (".models.qwen_vl", ".models.qwen_vl.modelling_qwen3_vl")
 MODEL = "models.qwen_vl.modelling_qwen3_vl.model"
 PROVIDER = "models.qwen_vl.qwen3_vl_provider"
+CONVERSION = (".models.conversion", ".models.hf_pretrained", ".models.qwen", ".peft")
+ABSENT = ("transformer_engine", "modelopt", "omegaconf", "datasets", "peft")
 TP_DP = "tp_dp"  # the subpackage of the vendored runtime
 
 
@@ -41,17 +43,24 @@ class TpDpHarness(Harness):
 
     def prepare(self) -> tuple[Any, Any]:
         """The modules of the model and of its provider, local layers in place of Transformer Engine's."""
-        code = self.load(MODEL)
-        with InertPackages("omegaconf"):
-            provider = self.load(PROVIDER)
-        self.stands_in("inert package where it is absent: omegaconf (configuration files)")
+        with InertPackages("omegaconf", "triton"):
+            code, provider = self.load(MODEL), self.load(PROVIDER)
+        self.stands_in("inert packages where they are absent: omegaconf (configuration files), triton (GPU kernels)")
         if code.TENorm is not Norm:
             self._stand_in_for_engine(code, provider)
         return code, provider
 
+    def bridge(self) -> Any:
+        """The target's converter between Hugging Face's Qwen3-VL and its own."""
+        self.shells(*CONVERSION)
+        with InertPackages(*ABSENT):
+            code = self.load("models.qwen_vl.qwen3_vl_bridge")
+        self.stands_in(f"inert packages where they are absent: {', '.join(ABSENT)} (conversion imports them)")
+        return code.Qwen3VLBridge()
+
     def setup(self) -> types.ModuleType:
         """The target's training.setup; what it imports beside the model is inert."""
-        return bridge_module(self, "training.setup", self.runtime_module)
+        return bridge_module(self, "training.setup", "models.common", "training.fsdp_compat")
 
     def _stand_in_for_engine(self, code: Any, provider: Any) -> None:
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -73,6 +82,7 @@ class TpDpHarness(Harness):
             RowParallelLinear,
         )
         transformer_block.LayerNormImpl = Norm
+        vars(self.load(f"{PACKAGES[-1][1:]}.attention"))["TEDotProductAttention"] = CoreAttention  # main asks for it
         self.stands_in("Transformer Engine's linear layers: megatron-core's local ones, by its own local layer specs")
         self.stands_in("Transformer Engine's norms: torch's, whose parameters say whether the sequence is sharded")
         self.stands_in(
