@@ -85,7 +85,9 @@ class Evidence:
                 full = [p for p in here if not lacks[p.place]]
                 best = max(full, key=lambda p: (p.code == self.now, _rank(p)), default=None)
                 if best is None:
-                    reason = next(iter(lacks.values()), f"no report of {RUN[least].removesuffix('_verified')} level")
+                    nearest = max(here, key=lambda p: len(p.rows.get((family, part.kind), [])), default=None)
+                    none = f"no report of {RUN[least].removesuffix('_verified')} level"
+                    reason = lacks[nearest.place] if nearest else none
                     missing = missing or f"{product} {release}, {family}, {part.kind}: {reason}"
                 else:
                     chosen.append(best)

@@ -105,12 +105,13 @@ def test_a_label_keeps_a_report_beside_another(proven: Path, runs: Path, card: R
 def test_evidence_holds_what_a_claim_rests_on_and_no_more(pack: Path, runs: Path, card: Run) -> None:
     numbers = {"step ms, sharded": [1.0, 2.0]}
     rows = [*cases("f"), *({**case, "numbers": numbers, "traceback": "no"} for case in cases("g"))]
+    rows[1]["checks"] = {"must not": [0.0, 0.0], "at most": [2.0, 3.0]}
     command = "skillgen eval share-it /somewhere/tree --mcore /home/me/core"
     card("update", report(runs, pack, "2.0", rows, command=command))
     text = (pack / PLACES[1]).read_text()
     assert "skillgen eval share-it tree --mcore core" in text and '"features": [1.23e-07, 1e-05]' in text
     assert not [word for word in ("/somewhere", "/home", "numbers", "traceback") if word in text]
-    assert len(text.splitlines()) < 40
+    assert '"checks": {"at most": [2.0, 3.0]}, "zeros": 1' in text and len(text.splitlines()) < 40
 
 
 def test_a_documented_claim_stays_so(pack: Path, card: Run) -> None:

@@ -39,6 +39,13 @@ WRONG: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "all evidence taken away": (swap(CARD, LISTED, "        evidence: []\n"), "parity", CARD, "and it names none"),
     "another verdict in a report": (swap(TWO, '"seconds": 3.0', '"seconds": 2.0'), "", TWO, "is not as"),
     "a better figure in a report": (swap(TWO, "1.23e-07", "1.23e-08"), "", TWO, "is not as"),
+    "a damaged report": (swap(TWO, '"rows": [', '"rows": '), "", TWO, "is not as"),
+    "a report of another technique's": (
+        swap(TWO, '"technique": "share-it"', '"technique": "other"'),
+        "",
+        TWO,
+        "is not as",
+    ),
     "a changed line of code": (swap("runtime/plan.py", "n + 1", "n + 2"), "parity", ONE, f"{ONE} is of other code"),
     "a changed template": (swap("templates/share/site.j2", "call", "other"), "parity", ONE, "is of other code"),
     "changed common code": (swap("generators/edits.py", "1", "2"), "parity", ONE, "is of other code"),
