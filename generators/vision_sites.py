@@ -90,6 +90,10 @@ def _examine(source: Source, target: Target, adapter: Adapter, technique: str) -
     patch = evidence.import_of(module, "common.vision_sharding")
     uses = [evidence.use_of(module, module.tree, flag), *(evidence.use_of(*owner, flag) for owner in owners)]
     named = [fact for fact in uses if fact]
+    degrees = evidence.import_of(module, "common.vision_sharding.tp_dp")
+    if degrees and not named:
+        detail = "the tower has degrees of its own by vision-tp-dp, which shares its images over CP too"
+        return verdict(Outcome.REFUSED, "tower-has-own-degrees", detail, degrees)
     if named and not patch and _has_receipt(target, technique, adapter.family):
         patch = named[0]  # the thin form of our patch calls megatron-core's helpers and imports nothing of ours
     if patch:

@@ -42,6 +42,13 @@ def ministral(model: str = SLICED, provider: str = PLAIN) -> dict[str, str]:
             id="relative-import-of-our-runtime",
         ),
         pytest.param(
+            "from megatron.bridge.models.common.vision_sharding import cost_alpha, tp_dp\n" + SLICED,
+            PLAIN,
+            Outcome.REFUSED,
+            "tower-has-own-degrees",
+            id="import-of-our-runtime-by-another-technique",
+        ),
+        pytest.param(
             SLICED.replace("_utils import", "_utils import vision_sharding_notes,"),
             PLAIN,
             Outcome.APPLICABLE,
