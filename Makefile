@@ -16,6 +16,7 @@ SLURM_RELEASES := automodel-0.7.0 bridge-0.6.2 core-0.19.2
 FAMILY ?=
 NPROC ?= 2
 PYTEST_ARGS ?=
+PROOF_ARGS ?=
 
 .PHONY: venv releases demo test test-slurm lint bench proof compatibility clean
 .DELETE_ON_ERROR:
@@ -67,7 +68,7 @@ bench: $(VENV)/.done $(RELEASES)/bridge-0.6.2 $(RELEASES)/core-0.19.2
 
 # The runs behind card.yaml, then card.yaml itself; those whose report is of the code as it is are left out.
 proof: $(VENV)/.done
-	$(BIN)/python bench/proof.py --releases $(RELEASES) --work $(CACHE)/proof --reports reports/proof
+	$(BIN)/python bench/proof.py --releases $(RELEASES) --work $(CACHE)/proof --reports reports/proof $(PROOF_ARGS)
 
 # docs/compatibility.md from scans of every release that the card lists, and of checkouts where variables name them
 compatibility: $(VENV)/.done

@@ -96,6 +96,8 @@ def prove(run: dict[str, Any], data: dict[str, Any], args: argparse.Namespace) -
     options = ["--nproc", str(run["nproc"]), "--report", str(report)]
     options += [word for family in run.get("families", ()) for word in ("--family", family)]
     options += [word for kind in run.get("kinds", ()) for word in ("--kind", kind)]
+    if run.get("slow"):
+        options += ["--timeout", "3600"]
     if "core" in run:
         fetch(run["core"], args.releases)
         options += ["--mcore", str(args.releases / run["core"])]
@@ -118,6 +120,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--reports", type=Path, required=True)
     parser.add_argument("--only", help="runs whose technique and release contain this")
+    parser.add_argument("--slow", action="store_true", help="also the target's own tests")
     parser.add_argument("--all", action="store_true", help="also runs whose report is of the code as it is")
     args = parser.parse_args()
     for folder in (args.releases, args.work, args.reports):
@@ -126,7 +129,7 @@ def main() -> None:
     failed = False
     for run in data["runs"]:
         name = f"{run['technique']} {run['release']}"
-        if args.only and args.only not in name:
+        if (args.only and args.only not in name) or (run.get("slow") and not args.slow):
             continue
         start = time.perf_counter()
         told = "current already" if not args.all and is_current(run) else prove(run, data, args)

@@ -20,6 +20,7 @@ runs:
   - {technique: share-it, release: automodel-2.0, nproc: 4, core: core-1, families: [f], kinds: [parity]}
   - {technique: share-it, release: automodel-2.0, nproc: 4, label: trained, apply: [--trainable]}
   - {technique: share-it, release: automodel-main, nproc: 2}
+  - {technique: share-it, release: automodel-1.0, nproc: 2, label: own, slow: true}
 """
 Words = list[list[str]]
 
@@ -103,6 +104,13 @@ def test_a_report_of_the_code_as_it_is_is_not_made_again(
     assert len([words for words in made(script, tmp_path, monkeypatch, "--all")[1] if words[0] == "apply"]) == 3
     (pack / "runtime/plan.py").write_text("def plan(n):\n    return n + 2\n")
     assert len([words for words in made(script, tmp_path, monkeypatch)[1] if words[0] == "apply"]) == 3
+
+
+def test_slow_runs_are_made_where_they_are_asked_for(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = made(script, tmp_path, monkeypatch, "--slow", "--only", "1.0")[1]
+    assert [words[3:] for words in asked if words[:2] == ["card", "update"]] == [[], ["--label", "own"], []]
 
 
 def test_main_is_cloned_at_the_commit_that_the_card_names(
