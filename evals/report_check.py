@@ -60,6 +60,11 @@ def read(place: str | Path) -> dict[str, Any]:
         raise SkillgenError("no-report", f"no such report: {path}", where=str(path), hint=hint, exit_code=IO) from None
     except ValueError as error:
         raise _wrong("report-damaged", f"not JSON: {error}", path) from None
+    except RecursionError:
+        raise _wrong("report-damaged", "it is nested too deeply for a report", path) from None
+    if isinstance(record, dict) and record.get("kind") == "ab":
+        message, hint = "the report of an A/B run (skillgen ab), not of an eval", "its page is the report.md beside it"
+        raise SkillgenError("report-foreign", message, where=str(path), hint=hint, exit_code=USAGE)
     if wrong := fault(record):
         raise _wrong("report-foreign" if "schema" in wrong else "report-damaged", wrong, path)
     return record

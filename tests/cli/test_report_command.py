@@ -181,3 +181,17 @@ def test_people_get_text(first: Path, second: Changed, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         main(["report", "compare", "--help"])
     assert "1 something got worse" in capsys.readouterr().out
+
+
+def test_a_report_of_an_ab_run_is_named(skillgen: Skillgen, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps({"kind": "ab", "flag": "a", "rows": []}))
+    code, answer = skillgen("report", "show", tmp_path)
+    error = answer["error"]
+    assert (code, error["code"]) == (2, "report-foreign") and "A/B run (skillgen ab)" in error["message"]
+    assert "report.md" in error["hint"]
+
+
+def test_a_report_that_is_nested_too_deeply(skillgen: Skillgen, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("[" * 200_000)
+    code, answer = skillgen("report", "show", tmp_path)
+    assert (code, answer["error"]["code"]) == (2, "report-damaged") and "nested" in answer["error"]["message"]
