@@ -159,6 +159,11 @@ def begin(slurm: Slurm, work: Path, order: Mapping[str, Any], script: Callable[[
     if other := [name for name in order if written.get(name) != order[name]]:
         message = f"the job of this folder was written for another {', '.join(other)}"
         raise SkillgenError("another-job", message, where=str(spec))
+    hint = f"run this on a login node of the cluster: Slurm is asked about job {slurm.job}"
+    if not shutil.which("scontrol"):
+        raise SkillgenError("no-slurm", "there is no scontrol on the PATH", hint=hint, exit_code=USAGE)
+    if not state(slurm.job).name:
+        raise SkillgenError("no-slurm", f"Slurm does not answer about job {slurm.job}", hint=hint, exit_code=USAGE)
     return slurm.job
 
 

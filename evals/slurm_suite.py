@@ -26,8 +26,6 @@ def write(run: Run, job: slurm.Slurm, report: Path) -> Path:
     from skillgen.render import render
 
     work = folder(report)
-    slurm.new_folder(work)
-    run.prepare(work, shared=True)
     settings = replace(job.settings, ntasks_per_node=1)  # one torchrun, whatever a profile has for other commands
     command = torchrun(run.python, run.nproc, run.nnodes, "{endpoint}", work, "logs/node{node}")
     ranks = "exec " + slurm.shell(command, {"{endpoint}": "$1", "{node}": "$SLURM_NODEID"})
@@ -41,8 +39,10 @@ def write(run: Run, job: slurm.Slurm, report: Path) -> Path:
         ranks=shlex.quote(ranks) if run.needs_ranks else "",
         seconds=f"{run.timeout:g}",
     )
+    slurm.new_folder(work)
     script = work / "job.sbatch"
     script.write_text(text)
+    run.prepare(work, shared=True)
     return script
 
 

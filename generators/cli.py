@@ -112,7 +112,9 @@ def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _eval(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nproc", type=int, default=2, metavar="N", help="ranks on each node (default 2)")
+    parser.add_argument(
+        "--nproc", type=cluster.count(1), default=2, metavar="N", help="ranks on each node (default 2)"
+    )
     parser.add_argument("--backend", choices=["gloo", "nccl"], default="gloo", help="default gloo, on CPUs")
     parser.add_argument("--report", metavar="DIR", help="where the JSON, Markdown and HTML reports go")
     parser.add_argument(
@@ -127,10 +129,12 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="METHOD", help="a second splitting method to compare the cost with")
     parser.add_argument("--python", metavar="EXE", help="the Python of the evaluation environment (default: this one)")
     parser.add_argument(
-        "--timeout", type=float, default=900, metavar="S", help="end the whole run after S seconds (900)"
+        "--timeout", type=cluster.seconds, default=900, metavar="S", help="end the whole run after S seconds (900)"
     )
     parser.add_argument("--mcore", metavar="DIR", help="a megatron-core tree (default: the installed one)")
-    parser.add_argument("--nnodes", type=int, metavar="N", help="nodes (default 1); here, each runs this command")
+    parser.add_argument(
+        "--nnodes", type=cluster.count(1), metavar="N", help="nodes (default 1); here, each runs this command"
+    )
     parser.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="where they meet, passed to torchrun")
     cluster.add_options(parser)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,8 @@ from skillgen.errors import USAGE, SkillgenError
 if TYPE_CHECKING:
     from skillgen.evals.slurm import Slurm
 
-NUMBERS = ("nodes", "gpus_per_node", "ntasks_per_node", "cpus_per_task")
+NUMBERS = {"nodes": 1, "gpus_per_node": 0, "ntasks_per_node": 1, "cpus_per_task": 1}  # and the least of each
+LONGEST = 1e8  # seconds, three years: what a clock and a time limit can still count
 # options by the name of their profile key; `nodes` is --nnodes, as for torchrun
 OPTIONS = {
     "partition": ("NAME", "partition of the job"),
@@ -25,6 +28,35 @@ OPTIONS = {
     "container_image": ("IMAGE", "container for pyxis and enroot, with skillgen and what the ranks import"),
     "container_mounts": ("LIST", "mounts, as pyxis takes them; target and report are mounted in any case"),
 }
+
+
+def count(least: int) -> Callable[[str], int]:
+    """The type of an option that is a whole number, `least` or more."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[-+]?\d{1,9}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    return parse
+
+
+def number(text: str, *, zero: bool = False) -> float:
+    """The type of an option that is a finite number above 0, or 0 itself where that has a sense."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number {'from 0 on' if zero else 'above 0'}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """The type of an option that is a time."""
+    if (value := number(text)) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {LONGEST:g} seconds")
+    return value
 
 
 def add_options(parser: argparse.ArgumentParser, *, tasks: bool = False) -> None:
@@ -43,12 +75,12 @@ def add_options(parser: argparse.ArgumentParser, *, tasks: bool = False) -> None
     for key, (metavar, help) in OPTIONS.items():
         if key == "ntasks_per_node" and not tasks:
             continue
-        kind = int if key in NUMBERS else str
+        kind = count(NUMBERS[key]) if key in NUMBERS else str
         group.add_argument(f"--{key.replace('_', '-')}", type=kind, metavar=metavar, help=help)
     group.add_argument("--env", action="append", metavar="NAME=VALUE", help="export in the job (repeatable)")
     group.add_argument("--sbatch", action="append", metavar="OPTION", help="e.g. --sbatch=--exclusive (repeatable)")
-    group.add_argument("--queue-limit", type=float, default=3600, metavar="S", help="cancel a job that waits (3600)")
-    group.add_argument("--poll", type=float, default=10, metavar="S", help="ask Slurm every S seconds (10)")
+    group.add_argument("--queue-limit", type=seconds, default=3600, metavar="S", help="cancel a job that waits (3600)")
+    group.add_argument("--poll", type=seconds, default=10, metavar="S", help="ask Slurm every S seconds (10)")
 
 
 def slurm(args: argparse.Namespace, nodes: int | None, **defaults: Any) -> Slurm | None:
@@ -91,8 +123,10 @@ def read_profile(path: Path) -> dict[str, Any]:
     from skillgen.evals.slurm import Settings
 
     try:
-        found = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except UnicodeDecodeError as error:
+        raise _wrong(f"not UTF-8: {error}", path) from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise _wrong(f"no YAML: {error}", path) from error
     if not isinstance(found, dict):
         raise _wrong("a profile maps settings to values", path)
@@ -111,7 +145,10 @@ def read_profile(path: Path) -> dict[str, Any]:
         if key in NUMBERS:
             if not value.isdecimal():
                 raise _wrong(f"{key} is a number, not {value!r}", path)
-            found[key] = int(value)
+            try:
+                found[key] = count(NUMBERS[key])(value)
+            except argparse.ArgumentTypeError as error:
+                raise _wrong(f"{key}: {error}", path) from None
     return found
 
 
@@ -139,5 +176,8 @@ def _plain(key: str, value: Any) -> None:
         bad += [name for name in value if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     elif key in ("partition", "account", "qos", "time"):
         bad += [text for text in texts if re.search(r"\s", text)]
+    elif key == "sbatch" and (bare := [text for text in texts if isinstance(text, str) and text[:1] != "-"]):
+        message = f"sbatch: {bare[0]!r} is no option: one begins with -, e.g. --exclusive"
+        raise SkillgenError("bad-setting", message, exit_code=USAGE)
     if bad:
         raise SkillgenError("bad-setting", f"{key}: {bad[0]!r} cannot stand in a batch script", exit_code=USAGE)

@@ -18,14 +18,16 @@ STILL = 0.02  # step times this close are one
 class Limits:
     """What arm B may be, as a ratio to arm A; None leaves a thing unjudged."""
 
-    loss: float = 0.02
+    loss: float | None = 0.02
     step_time: float | None = 1.02
     peak_memory: float | None = 1.0
     warmup: int = 3  # steps whose time does not count
 
     def criteria(self) -> list[str]:
         """In words, for a report."""
-        said = [f"losses: at every step, B differs from A by at most {self.loss:.2%} of A"]
+        said = []
+        if self.loss is not None:
+            said.append(f"losses: at every step, B differs from A by at most {self.loss:.2%} of A")
         if self.step_time is not None:
             said.append(f"step time: the median of B, after {self.warmup} steps, is at most {self.step_time:g} of A's")
         if self.peak_memory is not None:
@@ -53,8 +55,9 @@ class Verdict:
 
 def judge(a: Log, b: Log, limits: Limits) -> list[Verdict]:
     """All criteria, those that were asked for."""
-    steps, losses = _steps(a, b), _losses(a, b, limits.loss)
-    verdicts = [steps, losses]
+    verdicts = [_steps(a, b)]
+    if limits.loss is not None:
+        verdicts.append(_losses(a, b, limits.loss))
     if limits.step_time is not None:
         verdicts.append(_step_time(a, b, limits.step_time, limits.warmup))
     if limits.peak_memory is not None:
@@ -138,4 +141,4 @@ def headline(a: Log, b: Log, verdicts: Sequence[Verdict]) -> list[str]:
     for name, (what, unit) in units.items():
         if name in found and (numbers := found[name].numbers):
             said.append(f"{what} {numbers[0]:,.5g} to {numbers[1]:,.5g} {unit} ({found[name].value - 1:+.1%})")
-    return [*said, f"losses within {found['losses track'].value:.2%}"]
+    return [*said, *(f"losses within {found[name].value:.2%}" for name in ["losses track"] if name in found)]

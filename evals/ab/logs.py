@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+# The lines of ranks may be interleaved: what is not a number as a whole is none.
+NUMBER = r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+LOSS = re.compile(rf"nan|[-+]?inf|{NUMBER}")
 # [2026-01-31 12:00:00] iteration        5/      20 | elapsed time per iteration (ms): 812.5 | lm loss: 2.34E+00 | ...
 BRIDGE_STEP = re.compile(r"\biteration\s+(\d+)/\s*\d+ \|(.*)")
 # [Rank 3] (after 2 iterations) memory (GB) | mem-max-allocated-gigabytes: 73.1 | ...
-BRIDGE_MEMORY = re.compile(r"\bmem-max-allocated-gigabytes: (\d[\d.]*(?:e[-+]\d+)?)")
+BRIDGE_MEMORY = re.compile(rf"\bmem-max-allocated-gigabytes: ({NUMBER})(?=[\s|]|$)")
 # ... | step 5 | epoch 0 | loss 2.3400 | grad_norm 1.2 | lr 1.00e-05 | mem 60.55 GiB | tps 120.00(15.00/gpu) | ...
 AUTOMODEL_STEP = re.compile(r"\bstep (\d+) \| epoch \d+ \| (.*)")
-AUTOMODEL_FIELD = re.compile(r"(\w+) (nan|-?inf|-?\d[\d.]*(?:e[-+]\d+)?)")
+AUTOMODEL_FIELD = re.compile(rf"(\w+) (nan|-?inf|{NUMBER})(?=s?(?:[\s|(]|$))")
 MULTIMODAL_LOSSES = ("ce", "mse")  # of the recipe that trains two heads
 
 
@@ -28,7 +32,12 @@ class Log:
     bad: int = 0  # iterations that the trainer itself counted as skipped or NaN
 
     def _peak(self, gigabytes: float) -> None:
-        self.memory = max(self.memory or 0.0, gigabytes)
+        if math.isfinite(gigabytes):
+            self.memory = max(self.memory or 0.0, gigabytes)
+
+    def _time(self, step: int, time: float) -> None:
+        if math.isfinite(time) and time > 0:
+            self.times[step] = time
 
 
 def read(lines: Iterable[str]) -> Log:
@@ -48,10 +57,11 @@ def _bridge(log: Log, step: int, text: str) -> None:
     """A loss that is not a number is not printed there at all: the step then has fewer losses than the others."""
     log.product, log.unit = "Megatron-Bridge", "ms per step"
     named = dict(part.strip().rpartition(": ")[::2] for part in text.split("|") if ": " in part)
-    log.losses[step] = {name: float(text) for name, text in named.items() if name.endswith("loss")}
-    if elapsed := named.get("elapsed time per iteration (ms)"):
-        log.times[step] = float(elapsed)
-    log.bad += sum(int(named.get(f"number of {what} iterations", 0)) for what in ("skipped", "nan"))
+    numbers = {name: float(text) for name, text in named.items() if LOSS.fullmatch(text.strip())}
+    log.losses[step] = {name: value for name, value in numbers.items() if name.endswith("loss")}
+    log._time(step, numbers.get("elapsed time per iteration (ms)", 0))
+    counts = (re.match(r"\s*\d+", named.get(f"number of {what} iterations", "")) for what in ("skipped", "nan"))
+    log.bad += sum(int(count[0]) for count in counts if count)
 
 
 def _automodel(log: Log, step: int, text: str) -> None:
@@ -62,8 +72,10 @@ def _automodel(log: Log, step: int, text: str) -> None:
         name: value for name, value in named.items() if name.endswith("loss") or name in MULTIMODAL_LOSSES
     }
     if "time" in named:
-        log.unit, log.times[step] = "ms per step", named["time"] * 1e3
+        log.unit = "ms per step"
+        log._time(step, named["time"] * 1e3)
     elif named.get("tps"):
-        log.unit, log.times[step] = "µs per token", 1e6 / named["tps"]
+        log.unit = "µs per token"
+        log._time(step, 1e6 / named["tps"])
     if "mem" in named:
         log._peak(named["mem"] * 1.024**3)

@@ -149,8 +149,6 @@ def script(order: Order, report: Path, job: slurm.Slurm) -> Path:
     from skillgen.render import render
 
     work = report.resolve() / "slurm"
-    slurm.new_folder(work)
-    (work / slurm.SPEC).write_text(json.dumps(order.told()))
     srun = shlex.join(job.settings.srun(report, order.folder, inside=order.folder))
     ours = {"{nnodes}": "$SLURM_JOB_NUM_NODES", "{endpoint}": "$head:$port"}
     steps = [
@@ -177,8 +175,10 @@ def script(order: Order, report: Path, job: slurm.Slurm) -> Path:
         steps=steps,
         seconds=f"{order.timeout:g}",
     )
+    slurm.new_folder(work)
     path = work / "job.sbatch"
     path.write_text(text)
+    (work / slurm.SPEC).write_text(json.dumps(order.told()))
     return path
 
 

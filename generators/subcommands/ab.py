@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skillgen.evals.slurm import Slurm
     from skillgen.subcommands import Add
 
+UNJUDGED = ("loss", "step_time", "peak_memory")  # where they are `none`
 COLUMNS = ("name", "status", "reason")
 ABOUT = """\
 examples:
@@ -30,6 +31,14 @@ examples:
 In the command, {flag} is where the flag goes (else it comes last), {arm} is a or b: give each arm a checkpoint folder
 of its own. In a job {nnodes} and {endpoint} are its number of nodes and where torchrun's ranks meet.
 """
+
+
+def _ratio(text: str) -> float | None:
+    return None if text == "none" else cluster.number(text)
+
+
+def _difference(text: str) -> float | None:
+    return None if text == "none" else cluster.number(text, zero=True)
 
 
 def register(command: Add) -> None:
@@ -47,18 +56,26 @@ def register(command: Add) -> None:
     parser.add_argument(
         "--recipe", metavar="NAME", help="of Megatron-Bridge its name, of NeMo Automodel its YAML file"
     )
-    parser.add_argument("--nproc", type=int, default=8, metavar="N", help="ranks on each node, for a recipe (8)")
-    parser.add_argument("--nnodes", type=int, metavar="N", help="nodes of the job (default 1)")
+    parser.add_argument(
+        "--nproc", type=cluster.count(1), default=8, metavar="N", help="ranks on each node, for a recipe (8)"
+    )
+    parser.add_argument("--nnodes", type=cluster.count(1), metavar="N", help="nodes of the job (default 1)")
     parser.add_argument("--python", metavar="EXE", help="the Python that runs a recipe (default: this one)")
     parser.add_argument("--report", metavar="DIR", help="where logs and the JSON and Markdown reports go")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="end an arm after S seconds (3600)")
+    parser.add_argument(
+        "--timeout", type=cluster.seconds, default=3600, metavar="S", help="end an arm after S seconds (3600)"
+    )
     limits = parser.add_argument_group("criteria, as ratios of B to A; `none` leaves one unjudged")
     limits.add_argument(
-        "--loss", type=float, default=0.02, metavar="X", help="losses differ by at most X of A's (0.02)"
+        "--loss", type=_difference, default=0.02, metavar="X", help="losses differ by at most X of A's (0.02)"
     )
-    limits.add_argument("--step-time", default="1.02", metavar="X", help="median step time at most X (1.02)")
-    limits.add_argument("--peak-memory", default="1", metavar="X", help="peak memory below X (1)")
-    limits.add_argument("--warmup", type=int, default=3, metavar="N", help="steps whose time does not count (3)")
+    limits.add_argument(
+        "--step-time", type=_ratio, default=1.02, metavar="X", help="median step time at most X (1.02)"
+    )
+    limits.add_argument("--peak-memory", type=_ratio, default=1.0, metavar="X", help="peak memory below X (1)")
+    limits.add_argument(
+        "--warmup", type=cluster.count(0), default=3, metavar="N", help="steps whose time does not count (3)"
+    )
     cluster.add_options(parser, tasks=True)
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="after --: the command, or what a recipe gets")
 
@@ -106,8 +123,8 @@ def _order(args: argparse.Namespace, job: Slurm | None) -> Order:
     flag = Flag.parse(args.flag)
     limits = Limits(
         loss=args.loss,
-        step_time=_ratio("--step-time", args.step_time),
-        peak_memory=_ratio("--peak-memory", args.peak_memory),
+        step_time=args.step_time,
+        peak_memory=args.peak_memory,
         warmup=args.warmup,
     )
     asked = {"limits": limits, "timeout": args.timeout, "retold": _retold(args, job)}
@@ -130,21 +147,13 @@ def _order(args: argparse.Namespace, job: Slurm | None) -> Order:
     return Order(command=command, flag=flag, folder=target.root, variables=found, **asked)
 
 
-def _ratio(option: str, text: str) -> float | None:
-    if text == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise SkillgenError("usage", f"{option} {text}: it is a number, or none", exit_code=USAGE) from None
-
-
 def _retold(args: argparse.Namespace, job: Slurm | None) -> str:
     """The command that a reader types to repeat this."""
     words = ["skillgen", "ab", f"--flag={args.flag}"]
     names = ["target", "recipe", "nproc", "python"] if args.recipe else []
     for name in (*names, "timeout", "loss", "step_time", "peak_memory", "warmup"):
         value = getattr(args, name)
+        value = "none" if value is None and name in UNJUDGED else value
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
     if job:

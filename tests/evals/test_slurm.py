@@ -138,13 +138,16 @@ def test_an_ab_run_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("env: [A=1]\n", "bad-profile", "env is a mapping"),
         ("- partition\n", "bad-profile", "a profile maps settings to values"),
         ("a: [\n", "bad-profile", "no YAML"),
+        ("nodes: 0\n", "bad-profile", "nodes: '0' is not a whole number from 1 on"),
+        ("partition: \udcff\n", "bad-profile", "not UTF-8"),
+        ("sbatch: [exclusive]\n", "bad-setting", "'exclusive' is no option"),
         ('account: "x\\n#SBATCH --uid=0"\n', "bad-setting", "cannot stand in a batch script"),
         ("env: {'A B': c}\n", "bad-setting", "env: 'A B' cannot stand"),
     ],
 )
 def test_a_profile_that_is_wrong(tree: Path, tmp_path: Path, capsys: Any, text: str, code: str, told: str) -> None:
     profile = tmp_path / "site.yaml"
-    profile.write_text(text)
+    profile.write_bytes(text.encode(errors="surrogateescape"))
     exit_code, error = written(tree, capsys, "--report", str(tmp_path / "report"), "--profile", str(profile))
     assert (exit_code, error["code"]) == (USAGE, code) and told in error["message"]
     assert error["where"] in (str(profile), "")
@@ -160,6 +163,7 @@ def test_a_profile_that_is_wrong(tree: Path, tmp_path: Path, capsys: Any, text: 
         (["--report", "r", "--job", "1"], "no-such-job"),
         (["--report", "r", "--rdzv-endpoint", "h:1"], "usage"),
         (["--report", "r", "--env", "A"], "bad-setting"),
+        (["--report", "r", "--sbatch=exclusive"], "bad-setting"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -176,6 +180,37 @@ def test_a_folder_of_someone_else_is_left_alone(tree: Path, tmp_path: Path, caps
     theirs.touch()
     exit_code, error = written(tree, capsys, "--report", str(tmp_path / "report"))
     assert (exit_code, error["code"]) == (3, "folder-taken") and theirs.exists()
+
+
+def test_a_script_that_cannot_be_rendered_leaves_no_folder(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A folder without a script would be taken for someone else's by the next run."""
+
+    def broken(*_: object, **__: object) -> str:
+        raise RuntimeError("no template")
+
+    report = tmp_path / "report"
+    ab = ["ab", "--flag", "A", "--launcher", "slurm", "--report", str(report), "--", "true"]
+    with monkeypatch.context() as patched:
+        patched.setattr("skillgen.render.render", broken)
+        assert written(tree, capsys, "--report", str(report))[0] == main(ab) == 70
+    assert not (report / "slurm").exists()
+    assert written(tree, capsys, "--report", str(report))[0] == main(ab) == 0
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_job_is_not_waited_for_without_slurm(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, answers: bool
+) -> None:
+    report = ["--report", str(tmp_path / "report")]
+    assert written(tree, capsys, *report)[0] == 0
+    monkeypatch.setattr(slurm, "wait", lambda *_: pytest.fail("waits"))
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: "/bin/scontrol" if answers else None)
+    monkeypatch.setattr(slurm, "_ask", lambda *_: "Unable to contact slurm controller")
+    exit_code, error = written(tree, capsys, *report, "--job", "5")
+    assert (exit_code, error["code"]) == (USAGE, "no-slurm") and "job 5" in error["hint"]
+    assert ("does not answer" if answers else "no scontrol") in error["message"]
 
 
 def test_what_the_shell_makes_of_a_command() -> None:
