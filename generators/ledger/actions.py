@@ -168,11 +168,13 @@ def _dirty(space: Workspace, changes: Sequence[Change], allowed: bool) -> set[st
         if not ours or ours[0].composed != space.read(path) or any(entry.dirty for entry in ours):
             dirty.add(path)
     if dirty and not allowed:
+        names = checks.filters(space.target)
+        without = f"; the checkout's own git filters were not run: {', '.join(names)}" if names else ""
         raise SkillgenError(
             "dirty",
             f"uncommitted changes in {', '.join(sorted(dirty))}",
             where=min(dirty),
-            hint="commit or stash them, or pass --allow-dirty",
+            hint=f"commit or stash them, or pass --allow-dirty{without}",
         )
     return dirty
 

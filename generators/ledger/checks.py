@@ -11,6 +11,8 @@ from skillgen.errors import IO, SkillgenError
 from skillgen.ledger import disk
 from skillgen.target import Target
 
+STATUS = ("--no-renames", "--untracked-files=all", "--ignore-submodules=all")
+
 
 def parses(path: str, content: bytes | None) -> None:
     """A Python file compiles; nothing of it runs."""
@@ -55,18 +57,34 @@ def uncommitted(target: Target, paths: Sequence[str]) -> list[str]:
     """The files among `paths` with uncommitted changes in a checkout; none elsewhere."""
     if target.git_dir is None or not paths:
         return []
-    # No monitor, hook or index refresh: git runs nothing that the checkout configures.
-    command = ["git", "--no-optional-locks", "--literal-pathspecs"]
-    command += ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-    command += ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all"]
+    told = _git(target, "status", "--porcelain", "-z", *STATUS, "--", *paths, filters=filters(target))
+    return [item[3:] for item in told.split("\0") if item]
+
+
+def filters(target: Target) -> list[str]:
+    """The content filters that a checkout's own configuration defines; git runs none of them here."""
+    told = _git(target, "config", "--includes", "--show-scope", "--name-only", "-z", "--list").split("\0")
+    keys = [key for scope, key in zip(told[::2], told[1::2], strict=False) if scope in ("local", "worktree")]
+    return sorted({key[7:].rpartition(".")[0] for key in keys if key.startswith("filter.") and "." in key[7:]})
+
+
+def _git(target: Target, *command: str, filters: Sequence[str] = ()) -> str:
+    # No monitor, hook, filter, fetch or index refresh: git runs nothing that the checkout configures.
+    words = ["git", "--no-optional-locks", "--literal-pathspecs"]
+    words += ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    for name in filters:
+        if "=" in name:  # -c would end the key there
+            where, hint = str(target.root), "rename it in the checkout's git configuration, or pass --allow-dirty"
+            raise SkillgenError("git", f"the filter {name!r} cannot be switched off", where=where, hint=hint)
+        words += [word for key in ("clean=", "process=", "required=false") for word in ("-c", f"filter.{name}.{key}")]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run([*command, "--", *paths], cwd=target.root, env=env, capture_output=True, check=True)
+        done = subprocess.run([*words, *command], cwd=target.root, env=env, capture_output=True, check=True)
     except FileNotFoundError:
         told = "no git here to tell whether files have uncommitted changes"
     except subprocess.CalledProcessError as error:
         told = error.stderr.decode(errors="replace").strip()
     else:
-        return [item[3:] for item in done.stdout.decode(errors="surrogateescape").split("\0") if item]
+        return done.stdout.decode(errors="surrogateescape")
     hint = "make git work here, or pass --allow-dirty, which goes on without asking it"
     raise SkillgenError("git", told, where=str(target.root), hint=hint)
