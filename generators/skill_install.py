@@ -66,7 +66,7 @@ def install(skills: Sequence[str], agents: Sequence[str], dest: Path, *, force: 
         raise SkillgenError("no-such-folder", f"{dest} is no folder", hint="--dest DIR exists", exit_code=USAGE)
     readers: dict[Path, list[str]] = {}
     for agent in agents or [agent for agent, folder in AGENTS.items() if folder in (SHARED, CLAUDE)]:
-        folder = (dest / AGENTS[agent]).resolve()  # two agents' folders may be one, by a link
+        folder = _real(dest / AGENTS[agent])  # two agents' folders may be one, by a link
         readers.setdefault(folder, []).append(agent)
     targets = {folder / skill for folder in readers for skill in skills}
     places = [_place(skill, folder, targets) for folder in readers for skill in skills]
@@ -85,6 +85,22 @@ def install(skills: Sequence[str], agents: Sequence[str], dest: Path, *, force: 
         }
         for place in places
     ]
+
+
+def _real(folder: Path) -> Path:
+    """Where a folder is, or can be made; refused if a file, a loop of links or a link to nothing is in the way."""
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            return folder.resolve()
+        if os.path.lexists(path):
+            raise SkillgenError(
+                "in-the-way",
+                f"{path} is {'a link that leads to no folder' if path.is_symlink() else 'no folder'}",
+                where=str(path),
+                hint="nothing was written; move it away, or name the agents to install for with --agent NAME",
+                exit_code=REFUSED,
+            )
+    return folder.resolve()
 
 
 def _place(skill: str, folder: Path, targets: set[Path]) -> Place:

@@ -222,6 +222,20 @@ def test_folders_that_are_one_are_written_once(skills: Run, tmp_path: Path) -> N
     assert {"claude-code", "codex"} <= set(answer["rows"][0]["agents"])
 
 
+@pytest.mark.parametrize("place", [".claude", CLAUDE, SHARED])
+@pytest.mark.parametrize("what", ["file", "loop", "link to nothing", "link to a file"])
+def test_what_is_in_the_way_of_a_folder(skills: Run, tmp_path: Path, place: Path, what: str) -> None:
+    path = tmp_path / "project" / place
+    path.parent.mkdir(parents=True)
+    (tmp_path / "file").touch()
+    links = {"loop": path, "link to nothing": tmp_path / "nothing", "link to a file": tmp_path / "file"}
+    path.symlink_to(links[what]) if what in links else path.touch()
+    before = sorted(tmp_path.rglob("*"))
+    code, answer = skills("install", "--dest", tmp_path / "project", "--force")
+    assert (code, answer["error"]["code"], answer["error"]["where"]) == (3, "in-the-way", str(path))
+    assert "--agent" in answer["error"]["hint"] and sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_link_to_the_other_folder_stays_a_link(skills: Run, tmp_path: Path) -> None:
     """As other installers lay them out."""
     (tmp_path / CLAUDE).mkdir(parents=True)
