@@ -9,6 +9,7 @@ from .replicas import (
     broadcast_replicas,
     mark_replicas,
     offset_replica_ids,
+    require_replica_sum,
     sum_replica_gradients,
     with_replica_sum,
 )
@@ -16,4 +17,5 @@ from .replicas import (
 
 __all__ = ["GridBlocks", "Packing", "pack_blocks", "VisionGroups", "make_groups", "shard_tower"]
 __all__ += ["VisionParallelConfig", "dp_columns", "replica_groups", "tp_groups"]
-__all__ += ["broadcast_replicas", "mark_replicas", "offset_replica_ids", "sum_replica_gradients", "with_replica_sum"]
+__all__ += ["broadcast_replicas", "mark_replicas", "offset_replica_ids"]
+__all__ += ["require_replica_sum", "sum_replica_gradients", "with_replica_sum"]

@@ -73,6 +73,16 @@ def finalize_and_sum(finalize: Callable[..., Any], model: Any, *args: Any, **kwa
     return result
 
 
+def require_replica_sum(
+    module: nn.Module, group: dist.ProcessGroup | None, finalize: Callable[..., Any] | None
+) -> None:
+    """ValueError where a training loop's own `finalize` would leave each replica the gradient of its images alone."""
+    trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
+    summed = finalize is None or getattr(finalize, "func", None) is finalize_and_sum
+    if group is not None and trains and not summed:
+        raise ValueError(f"vision_tp_dp: wrap finalize_model_grads_func by with_replica_sum, got {finalize}")
+
+
 def offset_replica_ids(sharded_state_dict: Any, group: dist.ProcessGroup | None, tp_size: int) -> None:
     """Number the replicas behind the first one's (pp, tp, dp), in place, so that one of them is saved."""
     if group is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -70,6 +71,17 @@ def test_groups_are_made_only_where_there_is_none_like_them(
     world: int, text_tp: int, cp: int, tp: int, new: list[str]
 ) -> None:
     run_ranks(world, check_groups, Place(text_tp, cp), tp, new)
+
+
+def check_timeout(rank: int) -> None:
+    text = dist.new_group([0, 1, 2, 3], timeout=timedelta(minutes=7))
+    made = make_groups(2, text_tp=text, world=text)
+    assert made.tp is not text
+    assert made.tp._get_backend(torch.device("cpu")).options._timeout == timedelta(minutes=7)
+
+
+def test_a_new_group_has_the_timeout_of_the_text_models() -> None:
+    run_ranks(4, check_timeout)
 
 
 def test_what_is_reused_is_the_same_object() -> None:

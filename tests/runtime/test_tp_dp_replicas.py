@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -150,3 +151,19 @@ def test_what_is_made_on_the_cpu_is_sent_by_nccl_from_the_device(monkeypatch: py
     module.register_parameter("later", nn.Parameter(torch.empty(3, device="meta")))
     replicas.broadcast_replicas(module, object())  # type: ignore[arg-type]
     assert sent == [("meta", 4)] * 2
+
+
+@pytest.mark.parametrize("frozen, finalize, refused", [
+    (False, print, True),
+    (False, replicas.with_replica_sum(print), False),
+    (False, None, False),  # no optimizer step
+    (True, print, False),
+], ids=["another loop", "wrapped", "no training", "frozen"])  # fmt: skip
+def test_a_loop_that_does_not_sum_is_refused(frozen: bool, finalize: Any, refused: bool) -> None:
+    encoder = nn.Linear(1, 1).requires_grad_(not frozen)
+    group: Any = object()
+    with pytest.raises(ValueError, match="with_replica_sum") if refused else nullcontext():
+        replicas.require_replica_sum(encoder, group, finalize)
+    replicas.require_replica_sum(encoder, None, finalize)
+    with torch.no_grad():
+        replicas.require_replica_sum(encoder, group, finalize)
