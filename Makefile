@@ -16,6 +16,8 @@ SLURM_RELEASES := automodel-0.7.0 bridge-0.6.2 core-0.19.2
 FAMILY ?=
 NPROC ?= 2
 PYTEST_ARGS ?=
+# processes that share out the test files
+WORKERS ?= 2
 PROOF_ARGS ?=
 
 .PHONY: venv releases demo test test-slurm lint bench proof compatibility clean
@@ -49,7 +51,7 @@ demo: $(VENV)/.done $(DEMO_$(TARGET):%=$(RELEASES)/%)
 
 test: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
 	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
-		$(BIN)/python -m pytest $(PYTEST_ARGS)
+		$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 # A Slurm of one node runs while these do; Debian's slurm-wlm and munge are installed where they are missing.
 test-slurm: $(VENV)/.done $(AUTOMODEL_VENV)/.done $(SLURM_RELEASES:%=$(RELEASES)/%)

@@ -95,7 +95,7 @@ def test_what_is_vendored_of_a_subpackage_is_small_and_imports_what_is_vendored_
     """Its files are put into a folder below the runtime's, of Megatron-Bridge alone."""
     own = resources.runtime_sources(package="tp_dp")
     assert sorted(own) == sorted(path.name for path in python_files("runtime/tp_dp"))
-    assert sum(map(written, own.values())) <= 340
+    assert sum(map(written, own.values())) <= 350
     above = resources.runtime_sources(without=(VENDORED["Megatron-Bridge"],))
     nodes = [node for source in own.values() for node in ast.walk(ast.parse(source))]
     imported = {(node.level, f"{node.module}.py") for node in nodes if isinstance(node, ast.ImportFrom) and node.level}

@@ -19,7 +19,8 @@ T = "vision-dp-over-cp"
 
 def test_list_names_the_techniques(skillgen: Skillgen) -> None:
     listed = [row["technique"] for row in skillgen("list")[1]["rows"]]
-    assert listed == [path.name for path in sorted((Path(__file__).parents[2] / "skills").iterdir())]
+    skills = [path.name for path in sorted((Path(__file__).parents[2] / "skills").iterdir())]
+    assert listed == [name for name in skills if name != "skillgen"]  # that one is of the pack as a whole
 
 
 def test_scan_rows(skillgen: Skillgen, tree: Path) -> None:

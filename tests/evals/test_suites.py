@@ -18,12 +18,14 @@ def test_every_suite_names_its_mutations() -> None:
     from skillgen.evals.automodel import cases_attention
     from skillgen.evals.automodel import mutations as frames
     from skillgen.evals.hcp import mutations as hcp
+    from skillgen.evals.tp_dp import mutations as tp_dp
 
     has = {
         "blockdiag-gqa": list(cases_attention.FAULTS),
         "hierarchical-cp": hcp.names(),
         "vision-dp-over-cp": mutations.names(),
         "vision-frame-sharding": frames.names(),
+        "vision-tp-dp": tp_dp.names(),
     }
     assert {name: list(suite_of(name).MUTATIONS) for name in registry.names()} == has
 

@@ -187,7 +187,10 @@ def test_advice_needs_no_torch(say: Say, monkeypatch: pytest.MonkeyPatch) -> Non
     assert say(*ADVISE, *BLOCKS, "64")[0] == 0
 
 
-def test_people_get_a_table_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_a_table_and_the_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert main([*ADVISE, "--images", "1024x768x8"]) == 0
     shown = capsys.readouterr().out
     assert "recommended" in shown and "TP 1 x DP 4 takes" in shown and "as released: " in shown
