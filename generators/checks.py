@@ -17,6 +17,8 @@ from typing import Any
 from skillgen.errors import REFUSED, SkillgenError
 from skillgen.model import Change
 
+SETTINGS = (".ruff.toml", "ruff.toml", "pyproject.toml")  # the first in a folder counts
+
 
 def lint(root: Path, changes: Sequence[Change]) -> tuple[str, ...]:
     """Compare what the target's ruff says before and after; notes where it cannot be asked."""
@@ -46,7 +48,7 @@ def find_ruff() -> str | None:
 
 def ruff_settings(root: Path) -> dict[str, Any] | None:
     """The target's own ruff settings, None where it has none."""
-    for name in (".ruff.toml", "ruff.toml", "pyproject.toml"):
+    for name in SETTINGS:
         try:
             settings = tomllib.loads((root / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from skillgen.checks import SETTINGS, ruff_settings
 from skillgen.errors import USAGE, SkillgenError
 from skillgen.ledger.journal import COMMITTED, JOURNAL
 from skillgen.target import Target, discover
@@ -34,9 +36,43 @@ class Roots:
             return path, None
         for place in (target.root, target.package, target.state_dir):
             self._inside(place.resolve(), place)
-        for link in _links(target.package):
+        for link in (*_links(target.package), *(target.root / name for name in SETTINGS)):
             self._inside(link.resolve(), link)
         return path, target
+
+    def lint(self, target: Target) -> None:
+        """Refuse a target whose ruff would read settings outside: its messages quote them."""
+        if ruff_settings(target.root) is None:
+            return
+        waiting = [
+            Path(parent, name) for parent, _, files in os.walk(target.root) for name in SETTINGS if name in files
+        ]
+        seen = set()
+        while waiting:
+            path = waiting.pop()
+            real = self._inside(path.resolve(), path)
+            if path in seen or not real.is_file():
+                continue
+            seen.add(path)
+            try:
+                settings = tomllib.loads(real.read_text(encoding="utf-8"))
+                extend = (settings.get("tool", {}).get("ruff", {}) if path.name == SETTINGS[-1] else settings)[
+                    "extend"
+                ]
+                if "$" in extend or extend.startswith("~"):  # ruff fills these in by rules of its own
+                    raise ValueError(f"extend = {extend!r}")
+            except KeyError:
+                continue
+            except (ValueError, TypeError, AttributeError) as error:
+                raise SkillgenError(
+                    "ruff-failed",
+                    f"what {path} extends cannot be told: {error}",
+                    where=str(path),
+                    hint="no_lint goes on without the target's ruff",
+                ) from None
+            # with ".." after a link, as ruff and as the file system take it
+            ways = [folder / extend for folder in (path.parent, real.parent)]
+            waiting += [*ways, *(Path(os.path.normpath(way)) for way in ways)]
 
     def folder(self, text: str) -> Path:
         """The same of a folder whose files are written."""

@@ -100,6 +100,8 @@ class Pack:
                 checked["target"] = str(path)
                 if target and unsettled(target):
                     self._permitted("finishing what a killed command left there", ("--allow-write",))
+                if target and "no_lint" in mcp_tools.TOOLS[name].arguments and not checked.get("no_lint"):
+                    self.roots.lint(target)
             if "mcore" in checked:
                 checked["mcore"], _ = self.roots.tree(checked["mcore"], "megatron-core")
             for argument, place in (("report", self.roots.folder), ("output", self.roots.new_file)):

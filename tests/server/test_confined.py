@@ -93,6 +93,44 @@ def test_a_link_out_of_the_target(link: str, reader: Any, writer: Any, tree: Pat
     assert snapshot(away) == before
 
 
+SETTINGS = {
+    "pyproject.toml": '[tool.ruff]\nextend = "{}"\n',
+    "ruff.toml": 'extend = "{}"\n',
+    "megatron/bridge/models/.ruff.toml": 'extend = "{}"\n',
+    "between": 'extend = "more.toml"\n',
+}
+
+
+@pytest.mark.parametrize("place", [*SETTINGS, "link", "${NONE:-}", "~/"])
+def test_ruff_settings_that_lead_outside(place: str, reader: Any, writer: Any, tree: Path, away: Path) -> None:
+    (away / "notes.toml").write_text("the-secret")
+    (tree / "ruff.toml").write_text("line-length = 119\n")
+    if place == "link":
+        (tree / "ruff.toml").unlink()
+        (tree / "ruff.toml").symlink_to(away / "notes.toml")
+    elif place in SETTINGS:
+        (tree / "ruff.toml").write_text(SETTINGS["ruff.toml"].format("pyproject.toml"))
+        (tree / "more.toml").write_text(SETTINGS["ruff.toml"].format(away / "notes.toml"))
+        name = "ruff.toml" if place == "between" else place
+        (tree / name).write_text(SETTINGS[place].format(away / "notes.toml"))
+    else:
+        (tree / "ruff.toml").write_text(SETTINGS["ruff.toml"].format(f"{place}{away}/notes.toml"))
+    asked = {"technique": T, "target": str(tree)}
+    for server, tool in ((reader, "plan"), (writer, "apply")):
+        answer = server(tool, **asked)
+        assert answer["error"]["code"] == ("ruff-failed" if place[0] in "$~" else "outside-roots")
+        assert "secret" not in str(answer)
+    if place != "link":
+        assert reader("plan", **asked, no_lint=True)["ok"]
+
+
+def test_ruff_settings_that_stay_inside(reader: Any, tree: Path) -> None:
+    (tree / "ruff.toml").write_text('extend = "base.toml"\n')
+    (tree / "base.toml").write_text('line-length = 119\nlint.select = ["F"]\n')
+    answer = reader("plan", technique=T, target=str(tree))
+    assert answer["ok"] and "ruff-not-run" not in str(answer["rows"])
+
+
 def test_a_link_within_the_root_is_none_out_of_it(reader: Any, tree: Path) -> None:
     (tree / "same").symlink_to(tree)
     answer = reader("scan", target=str(tree / "same"), technique=T)
