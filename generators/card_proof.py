@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from skillgen.card_file import PROOF, RUN, Pack
-from skillgen.errors import REFUSED, SkillgenError
+from skillgen.errors import REFUSED, USAGE, SkillgenError
 
 KEPT = (
     "schema", "technique", "verdict", "command", "target", "families", "kinds", "nproc", "backend", "mutate",
@@ -108,6 +108,9 @@ def accept(pack: Pack, report: str, label: str | None) -> Proof:
     def refuse(code: str, message: str, hint: str = "") -> SkillgenError:
         return SkillgenError(code, f"{technique}: {message}", where=report, hint=hint, exit_code=REFUSED)
 
+    if label is not None and not re.fullmatch(r"\w[\w.-]*", label):
+        hint = "letters, digits, and . _ - after the first"
+        raise SkillgenError("bad-label", f"--label {label!r} is no part of a file name", hint=hint, exit_code=USAGE)
     if record["mutate"]:
         raise refuse("report-mutated", f"the code was broken on purpose ({record['mutate']})")
     if not record["ok"]:

@@ -79,11 +79,14 @@ def _check(args: argparse.Namespace, pack: Pack) -> Result:
         return Result(rows, CHECKED, f"{len(rows)} claims say what their reports say")
     first = wrong[0]
     told = ", ".join(part for part in (first["technique"], first["claim"]) if part)
+    hint = f"{card_check.UPDATE} sets every level to what the reports show; new reports raise it again"
+    if first["file"].startswith("proof/"):
+        hint = f"delete {first['file']}, run its eval again, and let {card_check.UPDATE} write it"
     error = SkillgenError(
         "card-untrue",
         f"{len(wrong)} of {len(rows)}; {told or first['file']}: {first['why']}",
         where=first["file"],
-        hint=f"{card_check.UPDATE} sets every level to what the reports show; new reports raise it again",
+        hint=hint,
         exit_code=EVAL_FAILED,
     )
     return Result(rows, CHECKED, exit_code=EVAL_FAILED, error=error)

@@ -95,6 +95,14 @@ def test_main_is_the_commit_that_the_card_names(proven: Path, runs: Path, card: 
     assert evidence(proven, "main") == ["proof/share-it/automodel-main.json"]
 
 
+@pytest.mark.parametrize("label", ["../../x", "a b", "a/b", ""])
+def test_a_label_is_part_of_a_file_name(proven: Path, runs: Path, card: Run, label: str) -> None:
+    before = sorted((proven / "proof").rglob("*"))
+    code, answer = card("update", "--label", label, report(runs, proven, "2.0"))
+    assert code == 2 and answer["error"]["code"] == "bad-label" and repr(label) in answer["error"]["message"]
+    assert sorted((proven / "proof").rglob("*")) == before
+
+
 def test_a_label_keeps_a_report_beside_another(proven: Path, runs: Path, card: Run) -> None:
     cost = [row("passed", "CP 2", kind="cost")]
     assert card("update", "--label", "trained", report(runs, proven, "2.0", cost))[0] == 0
