@@ -120,6 +120,7 @@ def test_ruff_settings_that_lead_outside(place: str, reader: Any, writer: Any, t
         answer = server(tool, **asked)
         assert answer["error"]["code"] == ("ruff-failed" if place[0] in "$~" else "outside-roots")
         assert "secret" not in str(answer)
+        assert ("cannot be told" in answer["error"]["message"]) == (place[0] in "$~")
     if place != "link":
         assert reader("plan", **asked, no_lint=True)["ok"]
 
