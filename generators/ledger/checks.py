@@ -78,6 +78,7 @@ def _git(target: Target, *command: str, filters: Sequence[str] = ()) -> str:
             raise SkillgenError("git", f"the filter {name!r} cannot be switched off", where=where, hint=hint)
         words += [word for key in ("clean=", "process=", "required=false") for word in ("-c", f"filter.{name}.{key}")]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env["GIT_NO_LAZY_FETCH"] = "1"  # nor what a partial clone would fetch with
     try:
         done = subprocess.run([*words, *command], cwd=target.root, env=env, capture_output=True, check=True)
     except FileNotFoundError:

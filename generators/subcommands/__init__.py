@@ -32,5 +32,5 @@ def names() -> list[str]:
 
 def load(name: str) -> Subcommand:
     """The module of one command."""
-    module: Subcommand = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")  # type: ignore[assignment]
+    module: Subcommand = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return module
