@@ -143,16 +143,18 @@ def input_schema(name: str, pythons: list[str]) -> JSON:
 
 
 def _schema(action: argparse.Action) -> JSON:
-    kinds = {int: "integer", float: "number"}
-    if action.nargs == 0:
-        schema: JSON = {"type": "boolean"}
-    else:
-        schema = {"type": kinds.get(action.type, "string")}  # type: ignore[call-overload]
+    schema: JSON = {"type": "boolean" if action.nargs == 0 else _kind(action.type)}
     if action.choices:
         schema["enum"] = list(action.choices)
     if isinstance(action, argparse._AppendAction):
         schema = _list(schema)
     return {**schema, "description": action.help or ""}
+
+
+def _kind(convert: Any) -> str:
+    """What a converter makes of a word: the class itself, or what the function is annotated to return."""
+    made = convert if isinstance(convert, type) else getattr(convert, "__annotations__", {}).get("return", "str")
+    return {"int": "integer", "float": "number"}.get(made if isinstance(made, str) else made.__name__, "string")
 
 
 def output_schema(name: str) -> JSON:

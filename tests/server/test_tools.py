@@ -35,7 +35,9 @@ def test_the_schemas_are_those_of_the_command_line(reader: Any) -> None:
     assert plan["required"] == ["technique", "target"] and not plan["additionalProperties"]
     assert plan["properties"]["splitter"]["enum"] == ["balanced", "mcore"]
     assert plan["properties"]["family"] == {**plan["properties"]["family"], "type": "array"}
-    assert reader.tools["eval"].input_schema["properties"]["nproc"]["type"] == "integer"
+    prove = reader.tools["eval"].input_schema["properties"]
+    assert [prove[name]["type"] for name in ("nproc", "timeout", "probe")] == ["integer", "number", "boolean"]
+    assert prove["kind"]["items"] == {"type": "string"}
     rows = reader.tools["scan"].output_schema["properties"]["rows"]["items"]
     assert set(rows["properties"]) == {field.name for field in fields(Row)}
 
