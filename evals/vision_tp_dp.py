@@ -64,10 +64,12 @@ def require(context: Context, family: Qwen3VL) -> None:
 
 
 def cases(context: Context, family: Qwen3VL, kinds: tuple[str, ...]) -> Iterator[Case]:
-    """The cases of one family, in the order of KINDS."""
+    """The cases of one family, in the order of KINDS; with the option `only`, those named there: "kind: name"."""
+    only = context.options.get("only")
     for kind in kinds:
         if kind in MODULES:
-            yield from importlib.import_module(f"{__package__}.tp_dp.{MODULES[kind]}").cases(context, family)
+            found = importlib.import_module(f"{__package__}.tp_dp.{MODULES[kind]}").cases(context, family)
+            yield from (case for case in found if only is None or f"{kind}: {case.name}" in only)
 
 
 def mutate(name: str, context: Context) -> None:

@@ -18,7 +18,7 @@ from .arms import distances, reference, step
 from .batches import batch, images
 from .families import Qwen3VL
 from .models import Models
-from .worlds import Mode, layouts, modes
+from .worlds import Mode, layouts, modes, off
 
 ROUNDING = 1e-10  # fp64, relative to the largest value
 VIDEO = (Item(2, 3, 3), Item(2, 2), Item(1, 4), Item(3, 2))  # three frames, then images of other sizes
@@ -67,6 +67,7 @@ def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
             yield _case(context, family, mode, "packed sequences", images(5), sequences=2, packed=True)
         blocks = replace(mode, blocks=32)
         yield Case("parity", f"{blocks}: NaN in the padding", partial(padding, context, family, blocks))
+        yield Case("parity", f"{off(mode)}: vision gradients told", partial(released, context, family, off(mode)))
 
 
 def require(context: Context, family: Qwen3VL) -> None:
@@ -105,6 +106,16 @@ def parity(
     whole = reference(models, mode, batches, finalize, **options)[own]
     got = step(models, mode, batches[own], finalize, **options)
     return Result({name: (value, ROUNDING) for name, value in distances(models, mode, got, whole).items()})
+
+
+def released(context: Context, family: Qwen3VL, mode: Mode) -> Result:
+    """With the switch off, what upstream makes of the tower's gradients is a number beside the rest, not a check.
+
+    Under sequence parallelism each TP rank uses its part of the deepstack levels, and nothing sums their gradients.
+    """
+    result = parity(context, family, mode, images(5))
+    told = {name: result.checks.pop(name)[0] for name in ("vision gradients", "pixel gradients")}
+    return Result(result.checks, told)
 
 
 def finalizer(context: Context) -> Any:

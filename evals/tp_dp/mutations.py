@@ -13,6 +13,7 @@ from skillgen.evals import mutations as base
 from skillgen.evals.context import Context
 
 from .replacing import replace
+from .worlds import Mode
 
 
 def names() -> list[str]:
@@ -23,7 +24,8 @@ def names() -> list[str]:
 def apply(name: str, context: Context) -> None:
     """Break the target in this process."""
     FAULTS[name](context)
-    context.kept.clear()  # models that were built before
+    for built in [key for key in context.kept if isinstance(key, Mode)]:
+        del context.kept[built]
 
 
 def _part(name: str, fault: Callable[[Any], Any]) -> Callable[[Context], None]:

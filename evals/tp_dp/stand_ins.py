@@ -46,12 +46,16 @@ class CoreAttention(nn.Module):
         """[t, h * d], or [s, b, h * d]."""
         if packed_seq_params is None:
             return hierarchical(query, key, value, self.groups).flatten(2)
-        bounds = packed_seq_params.cu_seqlens_q.tolist()
-        return _Segments.apply(query, key, value, [end - start for start, end in pairwise(bounds)], self.causal)
+        return packed(query, key, value, packed_seq_params.cu_seqlens_q.tolist(), self.causal)
+
+
+def packed(query: Tensor, key: Tensor, value: Tensor, bounds: list[int], causal: bool) -> Tensor:
+    """Attention within each segment of [t, h, d]; [t, h * d]."""
+    return _Segments.apply(query, key, value, [end - start for start, end in pairwise(bounds)], causal)
 
 
 class _Segments(torch.autograd.Function):
-    """Forward: attention within each segment of [t, h, d]; [t, h * d]. Backward: each segment once more.
+    """Forward: each segment by itself. Backward: each once more, with gradient.
 
     So it keeps what a fused kernel for packed sequences does, but for a number per row and head.
     """

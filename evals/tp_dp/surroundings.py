@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import types
 from typing import Any
 
 import torch
 
-from skillgen.evals.harness import Harness, InertPackages, Skip
+from skillgen.evals.harness import Harness, InertPackages, Skip, inert_module, installed
 from skillgen.evals.hcp.surroundings import bridge_module
 
 from .stand_ins import CoreAttention, Norm, local
@@ -19,6 +20,7 @@ MODEL = "models.qwen_vl.modelling_qwen3_vl.model"
 PROVIDER = "models.qwen_vl.qwen3_vl_provider"
 CONVERSION = (".models.conversion", ".models.hf_pretrained", ".models.qwen", ".peft")
 ABSENT = ("transformer_engine", "modelopt", "omegaconf", "datasets", "peft")
+TENSORBOARD = ("torch.utils.tensorboard", "torch.utils.tensorboard.writer")  # torch's, which asks for its version
 TP_DP = "tp_dp"  # the subpackage of the vendored runtime
 
 
@@ -30,8 +32,6 @@ class TpDpHarness(Harness):
     def __init__(self, target_root: str, mcore: str | None = None) -> None:
         super().__init__(target_root, mcore)
         self.shells(*PACKAGES)
-        if not torch.cuda.is_available():
-            self._stand_in_for_cuda()
 
     def parts(self) -> types.ModuleType:
         """The runtime's subpackage of this technique; Skip if the target has none."""
@@ -48,6 +48,8 @@ class TpDpHarness(Harness):
         self.stands_in("inert packages where they are absent: omegaconf (configuration files), triton (GPU kernels)")
         if code.TENorm is not Norm:
             self._stand_in_for_engine(code, provider)
+            if not torch.cuda.is_available():
+                self._stand_in_for_cuda()
         return code, provider
 
     def bridge(self) -> Any:
@@ -57,6 +59,14 @@ class TpDpHarness(Harness):
             code = self.load("models.qwen_vl.qwen3_vl_bridge")
         self.stands_in(f"inert packages where they are absent: {', '.join(ABSENT)} (conversion imports them)")
         return code.Qwen3VLBridge()
+
+    def before_tests(self) -> None:
+        """Tests want the target's packages with their initialisers, around which more is inert."""
+        for name in [name for name in sys.modules if name.startswith(self.package)]:
+            del sys.modules[name]
+        if not installed("tensorboard"):
+            sys.modules |= {name: inert_module(name) for name in TENSORBOARD}
+        InertPackages(*ABSENT, "triton", "PIL").__enter__()
 
     def setup(self) -> types.ModuleType:
         """The target's training.setup; what it imports beside the model is inert."""

@@ -56,8 +56,8 @@ LANGUAGE_HEADS = 8
 
 
 def layouts(ranks: int) -> list[Layout]:
-    """TP alone, TP x CP and CP alone on all ranks, and TP on half of them with two replicas."""
-    found = [Layout(tp, ranks // tp) for tp in (4, 2, 1, 8) if ranks % tp == 0 and ranks // tp <= 4]
+    """TP up to 4 and CP up to 4 on all ranks; where few are left over, TP 2 on half of them, with two replicas."""
+    found = [Layout(tp, ranks // tp) for tp in (4, 2, 1) if ranks % tp == 0 and ranks // tp <= 4]
     return [*found, *([Layout(2, ranks // 4, 2)] if ranks in (4, 8) else [])]
 
 
@@ -71,8 +71,3 @@ def modes(layout: Layout) -> Iterator[Mode]:
 def off(mode: Mode) -> Mode:
     """The same model on the same ranks, the switch off: the replicated arm."""
     return replace(mode, vision_tp=None, blocks=None)
-
-
-def rank_sets(layout: Layout, ranks: int) -> list[list[int]]:
-    """The worlds of a layout, each in the order of its ranks."""
-    return [[*range(first, first + layout.world)] for first in range(0, ranks, layout.world)]
