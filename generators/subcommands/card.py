@@ -80,7 +80,7 @@ def _check(args: argparse.Namespace, pack: Pack) -> Result:
     first = wrong[0]
     told = ", ".join(part for part in (first["technique"], first["claim"]) if part)
     hint = f"{card_check.UPDATE} sets every level to what the reports show; new reports raise it again"
-    if first["file"].startswith("proof/"):
+    if not first["claim"] and first["file"].startswith("proof/"):  # not a claim's: the report itself is no longer one
         hint = f"delete {first['file']}, run its eval again, and let {card_check.UPDATE} write it"
     error = SkillgenError(
         "card-untrue",

@@ -66,6 +66,7 @@ def test_it_is_found(name: str, proven: Path, card: Run) -> None:
     wrong = [row for row in answer["rows"] if row["state"] == "problem"]
     assert code == 1 and answer["error"]["code"] == "card-untrue" and answer["error"]["where"] == file
     assert [(row["claim"], row["file"]) for row in wrong][:1] == [(claim, file)] and why in wrong[0]["why"]
+    assert answer["error"]["hint"].startswith("delete") == (file == TWO and not claim)
 
 
 @pytest.mark.parametrize(
