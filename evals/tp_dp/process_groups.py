@@ -65,15 +65,22 @@ class Groups:
 def of(context: Context) -> Groups:
     """The run's groups; where a rank raised and all were dropped, new ones, and the threads of the old ones end."""
     if "groups" not in context.kept:
-        from megatron.core import parallel_state
-
-        parallel_state.destroy_model_parallel()
-        gc.collect()  # models refer to themselves
-        names: dict[Any, str] = distributed_c10d._world.pg_names  # type: ignore[assignment]
-        for group, name in [*names.items()]:
-            if group in distributed_c10d._world.pg_map and group is not dist.group.WORLD:
-                dist.destroy_process_group(group)
-                names[object()] = name  # torch names groups after how many names there are; none may come back
+        _destroy()
         context.kept["groups"] = Groups(context.limit)
     found: Groups = context.kept["groups"]
     return found
+
+
+def _destroy() -> None:
+    """Every group but the default one."""
+    from megatron.core import parallel_state
+
+    parallel_state.destroy_model_parallel()
+    names: dict[Any, str] = distributed_c10d._world.pg_names  # type: ignore[assignment]
+    groups = [group for group in distributed_c10d._world.pg_map if group is not dist.group.WORLD]
+    for group in groups:
+        name = names[group]
+        dist.destroy_process_group(group)
+        names[object()] = name  # torch names groups after how many names there are; none may come back
+    if groups:
+        gc.collect()  # models, which refer to themselves, hold the last references
