@@ -63,6 +63,8 @@ def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
         yield Case("resolution", name, partial(_refused, context, tp, dp, world, option))
     for name, (options, wanted) in PROVIDED.items():
         yield Case("resolution", f"finalize in {WORLD}: {name}", partial(_finalized, family, options, wanted))
+    for name, kind in family.providers().items():
+        yield Case("resolution", f"finalize of {name} in {WORLD}: TP 2", partial(_other, kind))
     for name, (options, needles) in REJECTED.items():
         yield Case("resolution", f"finalize refuses: {name}", partial(_rejected, family, options, needles))
     yield Case("resolution", "finalize refuses: with dist_train", partial(_dist_train, family))
@@ -110,6 +112,16 @@ def _finalized(family: Qwen3VL, options: dict[str, Any], wanted: tuple[int, int]
             f"the second call wrote {again}": (float(again != wanted), 0),
         }
     )
+
+
+def _other(kind: Any) -> Result:
+    """Another provider, whose fused kernels want Transformer Engine."""
+    options = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 128, "seq_length": 64}
+    options |= {"tensor_model_parallel_size": WORLD.tp, "context_parallel_size": WORLD.cp, "vision_tp_size": 2}
+    provider = kind(**options, vision_tp_dp=True, moe_permute_fusion=False)
+    provider.finalize()
+    found = provider.vision_tp_size, provider.vision_dp_size
+    return Result({f"it wrote {found}": (float(found != (2, 4)), 0)})
 
 
 def _rejected(family: Qwen3VL, options: dict[str, Any], needles: tuple[str, ...]) -> Result:

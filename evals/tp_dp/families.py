@@ -95,6 +95,12 @@ class Qwen3VL:
         provider.finalize()
         return provider
 
+    def providers(self) -> dict[str, Any]:
+        """The providers of all models that have this tower, by name."""
+        modules = (self.provider_code, self.harness.beside_engine("models.qwen_vl.qwen35_vl_provider"))
+        found = {name: kind for code in modules for name, kind in vars(code).items() if name.endswith("ModelProvider")}
+        return {name: kind for name, kind in found.items() if "VL" in name}
+
     def build(self, mode: Mode, collection: Any) -> Any:
         """The target's model by its own provider, in fp64; a large one, whose cost is measured, in fp32."""
         provider = self.provider(mode)

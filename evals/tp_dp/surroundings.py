@@ -43,14 +43,18 @@ class TpDpHarness(Harness):
 
     def prepare(self) -> tuple[Any, Any]:
         """The modules of the model and of its provider, local layers in place of Transformer Engine's."""
-        with InertPackages("omegaconf", "triton"):
-            code, provider = self.load(MODEL), self.load(PROVIDER)
-        self.stands_in("inert packages where they are absent: omegaconf (configuration files), triton (GPU kernels)")
+        code, provider = self.beside_engine(MODEL), self.beside_engine(PROVIDER)
         if code.TENorm is not Norm:
             self._stand_in_for_engine(code, provider)
             if not torch.cuda.is_available():
                 self._stand_in_for_cuda()
         return code, provider
+
+    def beside_engine(self, module: str) -> Any:
+        """Import a module that asks for Transformer Engine's names, which megatron-core has where it is absent too."""
+        self.stands_in("inert packages where they are absent: omegaconf (configuration files), triton (GPU kernels)")
+        with InertPackages("omegaconf", "triton"):
+            return self.load(module)
 
     def bridge(self) -> Any:
         """The target's converter between Hugging Face's Qwen3-VL and its own."""
