@@ -5,18 +5,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cli.trees import write
 
-pytest.importorskip("mcp", reason="the Model Context Protocol's SDK is not installed: pip install 'PACK[mcp]'")
-
-from server.client import Connect, Server, connection
+if TYPE_CHECKING:
+    from server.client import Connect, Server
 
 
 @pytest.fixture(scope="session")
 def connect() -> Connect:
     """Start a server with options of the test's own."""
+    pytest.importorskip("mcp", reason="the Model Context Protocol's SDK is not installed: pip install 'PACK[mcp]'")
+    from server.client import connection
+
     return connection
 
 
@@ -35,14 +38,14 @@ def tree(home: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reader(home: Path) -> Iterator[Server]:
+def reader(connect: Connect, home: Path) -> Iterator[Server]:
     """A server that may neither write nor run."""
-    with connection("--root", home) as server:
+    with connect("--root", home) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def writer(home: Path) -> Iterator[Server]:
+def writer(connect: Connect, home: Path) -> Iterator[Server]:
     """A server that may do both."""
-    with connection("--root", home, "--allow-write", "--allow-run") as server:
+    with connect("--root", home, "--allow-write", "--allow-run") as server:
         yield server

@@ -35,6 +35,9 @@ commands.COMMANDS["status"] = wait
 """
 
 
+pytest.importorskip("mcp", reason="the Model Context Protocol's SDK is not installed: pip install 'PACK[mcp]'")
+
+
 class Raw:
     """A client that speaks lines, to see all that comes."""
 
