@@ -39,7 +39,13 @@ def loss_of(model: Any, inputs: dict[str, Any], batch: Batch) -> Tensor:
 
 
 def step(
-    models: Models, mode: Mode, batch: Batch, finalize: Finalize | None, *, hook: Hook | None, pixels: bool
+    models: Models,
+    mode: Mode,
+    batch: Batch,
+    finalize: Finalize | None,
+    *,
+    hook: Hook | None = None,
+    pixels: bool = False,
 ) -> Step:
     """Forward and, with `finalize`, backward of a mode's model on this rank's microbatch; `hook` prepares it."""
     model = models.get(mode)

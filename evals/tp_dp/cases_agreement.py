@@ -75,4 +75,4 @@ def _in_last_group(model: Any) -> bool:
 
 
 def _forward(context: Context, models: Models, mode: Mode, items: Sequence[Item]) -> None:
-    step(models, mode, batch(items, SEED, context.device), None, hook=None, pixels=False)
+    step(models, mode, batch(items, SEED, context.device), None)

@@ -74,9 +74,8 @@ def norm(context: Context, family: Qwen3VL, mode: Mode) -> Result:
     """megatron-core's choice of gradients for the norm, squared and summed as it does; the tower's alone as well."""
     models, finalize = Models(context, family), finalizer(context)
     batches = [batch(images(5), SEED + replica, context.device) for replica in range(mode.layout.dp)]
-    options: dict[str, Any] = {"hook": None, "pixels": False}
-    whole = reference(models, mode, batches, finalize, **options)[0].grads
-    step(models, mode, batches[context.rank // mode.layout.world], finalize, **options)
+    whole = reference(models, mode, batches, finalize)[0].grads
+    step(models, mode, batches[context.rank // mode.layout.world], finalize)
     model = models.built(mode)
     found = {}
     for part, prefix in (("tower", VISION), ("model", "")):
