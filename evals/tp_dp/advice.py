@@ -22,7 +22,7 @@ class Advice:
 
 def degrees(tower: Tower, text_tp: int) -> list[int]:
     """Vision TP degrees that training allows: they divide the text model's, and the tower."""
-    return [tp for tp in range(1, text_tp + 1) if text_tp % tp == 0 and not tower.splits(tp)]
+    return [tp for tp in range(1, min(text_tp, tower.heads) + 1) if text_tp % tp == 0 and not tower.splits(tp)]
 
 
 def recommend(

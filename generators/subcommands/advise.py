@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from skillgen.evals.tp_dp.cost_model import Cost, Job, Tower
 
 ADVISED = ("vision-tp-dp",)
+LARGEST = 2**17  # ranks: planning takes time in their number
 COLUMNS = (
     "vision_tp", "vision_dp", "outcome", "patches", "memory_gb", "compute_ms", "exchange_ms", "total_ms", "note",
 )  # fmt: skip
@@ -95,6 +96,8 @@ def _shown(args: argparse.Namespace, found: Any) -> Result:
         rows[0]["reason"] = found.reason
         if found.released:
             message += f"\nas released: {1e3 * found.released.seconds:.2f} ms"
+            if found.released.seconds <= found.fitting[0].seconds and args.cp > 1:
+                message += ", and nothing here is faster: leave it as it is"
         return Result(rows, COLUMNS, message)
     hint = "raise --memory-gb, turn --recompute on, or give fewer images a microbatch"
     error = SkillgenError("no-mode-fits", found.reason, where=f"--memory-gb {args.memory_gb:g}", hint=hint)
@@ -147,6 +150,9 @@ def _job(args: argparse.Namespace) -> Job:
     from skillgen.evals.tp_dp.cost_model import Job
 
     _positive(args, "text_tp", "cp", "dp", "microbatches", "block_patches")
+    ranks = args.text_tp * args.cp * args.dp
+    if ranks > LARGEST:
+        raise _usage("bad-size", f"--text-tp x --cp x --dp must be at most {LARGEST} ranks, got {ranks}")
     if not args.images:
         raise _usage("no-images", "no images were given", "--images HxW or HxWxN, those of one microbatch")
     images = []

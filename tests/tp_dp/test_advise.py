@@ -196,6 +196,18 @@ def test_people_get_a_table_and_the_reason(
     assert "recommended" in shown and "TP 1 x DP 4 takes" in shown and "as released: " in shown
 
 
+@pytest.mark.parametrize("ranks", [("--text-tp", "1000000007"), ("--text-tp", "4", "--cp", "100000000")], ids=" ".join)
+def test_ranks_that_no_cluster_has_are_refused(say: Say, ranks: tuple[str, ...]) -> None:
+    code, answer = say("advise", "vision-tp-dp", "--model", "qwen3-vl", "--images", "32x32", *ranks)
+    assert code == 2 and answer["error"]["code"] == "bad-size" and "ranks" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(("images", "gains"), [("1024x768x8", True), ("28x28", False)])
+def test_people_are_told_where_nothing_gains(capsys: pytest.CaptureFixture[str], images: str, gains: bool) -> None:
+    assert main([*ADVISE, "--cp", "2", "--images", "1024x768" if not gains else images, "--images", images]) == 0
+    assert ("leave it as it is" in capsys.readouterr().out) is not gains
+
+
 def test_help_and_advice_import_no_torch() -> None:
     code = "import sys; from skillgen.cli import main\nmain({!r})\nprint('LOADED', 'torch' in sys.modules)"
     done = subprocess.run(
