@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
+import checkouts
 import pytest
 
 from skillgen.cli import main
@@ -49,13 +47,5 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bridge_main(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Megatron-Bridge main of August 2026, unpatched."""
-    repo = os.environ.get("SKILLGEN_BRIDGE_REPO")
-    if not repo:
-        pytest.skip("SKILLGEN_BRIDGE_REPO names no checkout of Megatron-Bridge")
-    packed = subprocess.run(["git", "-C", repo, "archive", "067f987df", "src/megatron/bridge"], capture_output=True)
-    if packed.returncode:
-        pytest.skip("SKILLGEN_BRIDGE_REPO does not have 067f987df")
     tree = tmp_path_factory.mktemp("main")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(tree, filter="data")
-    return tree
+    return checkouts.unpack("SKILLGEN_BRIDGE_REPO", "067f987df", tree, ["src/megatron/bridge"])

@@ -6,13 +6,12 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import checkouts
 import pytest
 
 from skillgen.cli import main
@@ -33,19 +32,8 @@ def released(version: str, tmp_path: Path) -> Path:
 
 def checkout(revision: str, tmp_path: Path) -> Path:
     """A git checkout of a revision, with the target's tests, docs and ruff configuration."""
-    repo = os.environ.get("SKILLGEN_AUTOMODEL_REPO")
-    if not repo:
-        pytest.skip("SKILLGEN_AUTOMODEL_REPO names no checkout of NeMo Automodel")
     parts = (PACKAGE, "tests/unit_tests", "docs", "examples/vlm_finetune", "pyproject.toml", "tools")
-    packed = subprocess.run(["git", "-C", repo, "archive", revision, *parts], capture_output=True)
-    if packed.returncode:
-        pytest.skip(f"SKILLGEN_AUTOMODEL_REPO does not have {revision}")
-    tree = tmp_path / "checkout"
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(tree, filter="data")
-    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"]):
-        subprocess.run(["git", *command], cwd=tree, check=True)
-    return tree
+    return checkouts.checkout("SKILLGEN_AUTOMODEL_REPO", revision, tmp_path / "checkout", parts)
 
 
 def call(command: str, tree: Path, *options: str, families: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import io
 import os
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import checkouts
 import pytest
 from cli.trees import git, snapshot
 
@@ -51,19 +49,7 @@ def tree(tmp_path: Path) -> Tree:
 
 def checkout(revision: str, root: Path) -> Path:
     """A git checkout of the parts of a revision that a patch may touch."""
-    repo = os.environ.get("SKILLGEN_BRIDGE_REPO")
-    if not repo:
-        pytest.skip("SKILLGEN_BRIDGE_REPO names no checkout of Megatron-Bridge")
-    there = git(Path(repo), "ls-tree", "--name-only", revision, *CHECKOUT).split()
-    packed = subprocess.run(["git", "-C", repo, "archive", revision, *there], capture_output=True)
-    if packed.returncode:
-        pytest.skip(f"SKILLGEN_BRIDGE_REPO does not have {revision}")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(root, filter="data")
-    git(root, "init", "-q")
-    git(root, "add", "-A", "-f")
-    git(root, "commit", "-q", "-m", "start")
-    return root
+    return checkouts.checkout("SKILLGEN_BRIDGE_REPO", revision, root, CHECKOUT)
 
 
 def verdicts(path: Path) -> dict[str, str]:

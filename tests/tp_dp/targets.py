@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
+import checkouts
 import pytest
-from cli.trees import git
 
 from skillgen import tp_dp_sites
 from skillgen.cli import main
@@ -38,18 +35,7 @@ def release(name: str, into: Path) -> Path:
 
 def checkout(revision: str, root: Path) -> Path:
     """A git checkout of the parts of a revision that a patch may touch."""
-    repo = os.environ.get("SKILLGEN_BRIDGE_REPO")
-    if not repo:
-        pytest.skip("SKILLGEN_BRIDGE_REPO names no checkout of Megatron-Bridge")
-    packed = subprocess.run(["git", "-C", repo, "archive", revision, *CHECKOUT], capture_output=True)
-    if packed.returncode:
-        pytest.skip(f"SKILLGEN_BRIDGE_REPO does not have {revision}: {packed.stderr.decode().strip()}")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(root, filter="data")
-    git(root, "init", "-q")
-    git(root, "add", "-A", "-f")
-    git(root, "commit", "-q", "-m", "start")
-    return root
+    return checkouts.checkout("SKILLGEN_BRIDGE_REPO", revision, root, CHECKOUT)
 
 
 def row(path: Path) -> Row:
