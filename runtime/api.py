@@ -83,7 +83,7 @@ def shard_over_cp(
         trainable = is_trainable(modules, pixels)
         if trainable and same_sequence:
             raise ValueError(f"{what}: ranks of one sequence shard share the images, so the encoder must be frozen")
-        units, layout, features, failure, few = Units((), (), ()), Layout([], [], []), [], None, False
+        layout, features = Layout([], [], []), []
         try:
             units = form.units(call.arguments)
             few = is_few(units, min_rows, min_units)
@@ -96,14 +96,14 @@ def shard_over_cp(
                 output = encode(*call.args, **call.kwargs)
                 features = own_rows(feature_levels(output), layout.rank_rows[group.rank()], len(fill) * units.blank[1])
         except Exception as error:  # told to the other ranks, then raised on all
-            if agreement == "off":
-                raise
-            failure = error
+            if agreement == "strict":
+                agree(0, error, "", group, pixels.device, what)
+            raise
         if agreement == "strict":
             levels = [(level.shape[1], level.dtype) for level in features]
             digest = plan_digest(units, layout, trainable, replicas, levels)
             summary = "{} units, {} rows, features {}".format(*units.totals(), levels)
-            agree(digest, failure, summary, group, pixels.device, what)
+            agree(digest, None, summary, group, pixels.device, what)
         if few:
             _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
             return encode(*args, **kwargs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -89,6 +92,28 @@ def test_a_failing_rank_keeps_its_own_error_as_the_cause() -> None:
         return type(raised.value.__cause__).__name__
 
     assert run_ranks(2, on_rank) == ["NoneType", "OutOfMemoryError"]
+
+
+@pytest.mark.parametrize("agreement", ["strict", "off"])
+def test_what_a_failed_call_held_is_freed_with_its_error(agreement: str) -> None:
+    """A cycle would keep the memory of the batch, and process groups at exit, until the garbage collector comes."""
+
+    def on_rank(rank: int) -> bool:
+        toy, form, batch = images((2, 2))()
+        held = []
+
+        def faulty(pixel_values: Tensor, image_sizes: Tensor) -> Any:
+            features = pixel_values.clone()
+            held.append(weakref.ref(features))
+            return out_of_memory(features)
+
+        toy.encode = faulty
+        gc.disable()
+        with suppress(VisionShardingError, torch.OutOfMemoryError):
+            sharding.shard(toy, form, agreement=agreement)(**batch)
+        return held[0]() is None
+
+    assert run_ranks(2, on_rank) == [True, True]
 
 
 def test_all_failing_ranks_are_named() -> None:
