@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from skillgen.cli import main
 from skillgen.model import Outcome, Row
 from skillgen.target import discover
 from skillgen.techniques import blockdiag_gqa
+from tests.forking import forked
 from tests.scan.frames import write
 
-FORKED = Path(__file__).parent / "evals/forked.py"
 MODEL, RUNTIME = "components/models/qwen3_5_moe/model.py", "components/distributed/blockdiag_cp/runtime.py"
 DISPATCH = """\
 class Attention:
@@ -150,11 +148,7 @@ def statuses(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, dict[
     common: dict[str, Any] = {"technique": "blockdiag-gqa", "target": str(work / "target"), "mcore": None}
     common |= {"families": ["qwen3_5_moe"], "kinds": [], "backend": "gloo", "baseline": None, "limit": 20, "nproc": 2}
     specs = [common | {"mutate": name, "timeout": 120} for name in (None, *FAULTS)]
-    (work / "specs.json").write_text(json.dumps(specs))
-    command = [sys.executable, str(FORKED), str(work / "specs.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip((None, *FAULTS), json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return dict(zip((None, *FAULTS), forked(work, specs), strict=True))
 
 
 def test_the_eval_passes_on_the_patched_release(statuses: dict[str | None, dict[str, str]]) -> None:

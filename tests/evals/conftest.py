@@ -30,6 +30,13 @@ def apply(tree: Path, *families: str) -> Path:
     return tree
 
 
+def small(folder: Path) -> Path:
+    """Automodel 0.7.0 with the patch whose eval takes least time."""
+    tree = shutil.copytree(released("automodel-0.7.0"), folder / "tree")
+    assert main(["apply", "blockdiag-gqa", str(tree)]) == 0
+    return tree
+
+
 @pytest.fixture(scope="session")
 def mcore() -> Path:
     return released("core-0.19.2")

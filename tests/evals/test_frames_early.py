@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skillgen.evals.automodel import mutations
+from tests.forking import forked
 from tests.frames.patching import TECHNIQUE, done, released
 
-FORKED = Path(__file__).with_name("forked.py")
 FAMILIES = ("qwen3_5_moe", "step3p7", "nemotron_omni")
 KINDS = ["recipe", "trainable"]
 FAULTS = {
@@ -29,15 +26,6 @@ FAULTS = {
     "embeddings-detached": "trainable: CP 2, one image",
 }
 ELSEWHERE = {"no-agree", "digest"}  # the agreement cases catch these
-
-
-def forked(folder: Path, specs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    path = folder / "specs.json"
-    path.write_text(json.dumps(specs))
-    ran = subprocess.run([sys.executable, str(FORKED), str(path)], capture_output=True, text=True, timeout=500)
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    records: list[dict[str, str]] = json.loads(ran.stdout.splitlines()[-1])
-    return records
 
 
 def spec(tree: Path, families: tuple[str, ...], mutate: str | None = None, nproc: int = 2) -> dict[str, Any]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forking import forked
 from tests.frames.patching import TECHNIQUE, done, released
 
-FORKED = Path(__file__).with_name("forked.py")
 FAULTS = {
     "group-not-restored": "fine-tuning, the model raises",
     "distillation-forgotten": "distillation, teacher on ranks of its own",
@@ -31,11 +28,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     options: dict[str, Any] = {"technique": TECHNIQUE, "target": str(tree), "mcore": None, "families": ["qwen3_vl"]}
     options |= {"modules": ["recipes.vlm.finetune", "recipes.vlm.kd"], "kinds": ["recipe"]}
     options |= {"backend": "gloo", "baseline": None, "limit": 10, "nproc": 2, "timeout": 240}
-    path = folder / "specs.json"
-    path.write_text(json.dumps([{**options, "mutate": name} for name in (None, *FAULTS)]))
-    ran = subprocess.run([python, str(FORKED), str(path)], capture_output=True, text=True, timeout=500)
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    return dict(zip(["", *FAULTS], json.loads(ran.stdout.splitlines()[-1]), strict=True))
+    specs = [{**options, "mutate": name} for name in (None, *FAULTS)]
+    return dict(zip(["", *FAULTS], forked(folder, specs, python=python), strict=True))
 
 
 def test_the_patched_recipes_publish(runs: dict[str, dict[str, str]]) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forking import forked
 from tests.frames.patching import TECHNIQUE, done, released
 
-FORKED = Path(__file__).with_name("forked.py")
 FAMILIES = ("glm5_next", "minimax_m3_vl", "qwen3_vl")
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "cut-entry": ("minimax_m3_vl", ["parity"], "minimax_m3_vl parity: CP 2, video of 5 frames"),
@@ -39,15 +37,6 @@ def python() -> str:
     return found
 
 
-def forked(python: str, folder: Path, specs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    path = folder / "specs.json"
-    path.write_text(json.dumps(specs))
-    ran = subprocess.run([python, str(FORKED), str(path)], capture_output=True, text=True, timeout=500)
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    records: list[dict[str, str]] = json.loads(ran.stdout.splitlines()[-1])
-    return records
-
-
 def spec(tree: Path, families: tuple[str, ...], kinds: list[str], mutate: str | None = None) -> dict[str, Any]:
     options = {"technique": TECHNIQUE, "target": str(tree), "mcore": None, "families": list(families), "kinds": kinds}
     return options | {"backend": "gloo", "mutate": mutate, "baseline": None, "limit": 10, "nproc": 2, "timeout": 240}
@@ -58,7 +47,7 @@ def runs(tree: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> d
     """The suite on the patched code, under "", and under each fault."""
     specs = [spec(tree, FAMILIES, ["parity", "agreement"])]
     specs += [spec(tree, (family,), kinds, name) for name, (family, kinds, _) in FAULTS.items()]
-    return dict(zip(["", *FAULTS], forked(python, tmp_path_factory.mktemp("runs"), specs), strict=True))
+    return dict(zip(["", *FAULTS], forked(tmp_path_factory.mktemp("runs"), specs, python=python), strict=True))
 
 
 def test_the_patched_towers_pass(runs: dict[str, dict[str, str]]) -> None:
@@ -84,7 +73,7 @@ def test_every_fault_is_caught(runs: dict[str, dict[str, str]], name: str) -> No
 
 
 def test_the_plans_beat_those_of_upstream(tree: Path, python: str, tmp_path: Path) -> None:
-    (rows,) = forked(python, tmp_path, [spec(tree, ("qwen3_vl",), ["compare"])])
+    (rows,) = forked(tmp_path, [spec(tree, ("qwen3_vl",), ["compare"])], python=python)
     slow = {"qwen3_vl compare: planning time"}  # a machine may be busy
     assert not {"failed", "died", "skipped"} & {status for name, status in rows.items() if name not in slow}, rows
     assert len(rows) == 22

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,19 +12,14 @@ from typing import Any
 
 import pytest
 
-from skillgen.cli import main
-
-from .conftest import released
+from .conftest import small
 
 PYTHON = os.environ.get("SKILLGEN_EVAL_PYTHON_AUTOMODEL", sys.executable)
 
 
 @pytest.fixture(scope="module")
 def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = tmp_path_factory.mktemp("automodel") / "tree"
-    shutil.copytree(released("automodel-0.7.0"), tree)
-    assert main(["apply", "blockdiag-gqa", str(tree)]) == 0
-    return tree
+    return small(tmp_path_factory.mktemp("automodel"))
 
 
 def test_two_nodes_that_share_no_folder_end_alike(tmp_path: Path, patched: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from skillgen.cli import main
+from tests.forking import forked
 
 TECHNIQUE = "vision-dp-over-cp"
-FORKED = Path(__file__).with_name("forked.py")
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "no-reduce": ("ministral3", ["parity", "training"], "ministral3 training: CP 2, 20 steps of SGD"),
     "order": ("ministral3", ["parity"], "ministral3 parity: CP 2, 3 images"),
@@ -31,15 +31,6 @@ FAULTS: dict[str, tuple[str, list[str], str]] = {
     "never-off": ("ministral3", ["parity"], "ministral3 parity: flag set at CP 1: off"),
     "no-agree": ("ministral3", ["agreement"], "ministral3 agreement: CP 2, a rank's tower raises"),
 }
-
-
-def forked(tmp_path: Path, specs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    path = tmp_path / "specs.json"
-    path.write_text(json.dumps(specs))
-    done = subprocess.run([sys.executable, str(FORKED), str(path)], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-4000:]
-    records: list[dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
-    return records
 
 
 def spec(target: Path, mcore: Path, family: str, kinds: list[str], **changes: Any) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skillgen.cli import main
+from tests.forking import forked
 
 TECHNIQUE = "hierarchical-cp"
 FORKED = Path(__file__).with_name("forked_eval.py")
@@ -47,15 +46,6 @@ def spec(target: Path, mcore: Path, kinds: list[str], **changes: Any) -> dict[st
     return base | {"nproc": 4, "timeout": 120} | changes
 
 
-def forked(tmp_path: Path, specs: list[dict[str, Any]]) -> list[Rows]:
-    path = tmp_path / "specs.json"
-    path.write_text(json.dumps(specs))
-    done = subprocess.run([sys.executable, str(FORKED), str(path)], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-4000:]
-    records: list[Rows] = json.loads(done.stdout.splitlines()[-1])
-    return records
-
-
 def statuses(rows: Rows) -> set[str]:
     return {status for status, _ in rows.values()}
 
@@ -72,7 +62,7 @@ def runs(mcore: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row
     tree = patched("bridge-0.6.2", folder)
     specs = {"4": spec(tree, mcore, []), "8": spec(tree, mcore, ["groups"], nproc=8)}
     specs |= {name: spec(tree, mcore, kinds, mutate=name) for name, (kinds, _) in FAULTS.items()}
-    return dict(zip(specs, forked(folder, list(specs.values())), strict=True))
+    return dict(zip(specs, forked(folder, list(specs.values()), script=FORKED), strict=True))
 
 
 def test_everything_passes_on_four_ranks(runs: dict[str, Rows]) -> None:
@@ -109,16 +99,16 @@ def test_a_bridge_that_relies_on_megatron_core(mcore: Path, tmp_path: Path) -> N
     """With a core that reads the collection CP is on; with a released one the eval says that it is off."""
     bridge = patched("bridge-0.6.2", tmp_path, "--family", "groups", "--consumer", "core")
     core = patched("core-0.19.2", tmp_path)
-    (read,) = forked(tmp_path, [spec(bridge, core, ["probe"], families=["groups"])])
+    (read,) = forked(tmp_path, [spec(bridge, core, ["probe"], families=["groups"])], script=FORKED)
     assert statuses(read) == {"passed"}
-    (unread,) = forked(tmp_path, [spec(bridge, mcore, ["probe"], families=["groups"])])
+    (unread,) = forked(tmp_path, [spec(bridge, mcore, ["probe"], families=["groups"])], script=FORKED)
     assert "CP is off" in unread["probe: CP 4 [2,2], decentralized"][1]
     assert unread["probe: CP 4 [2,2], MPU"][0] == "passed"
 
 
 def test_megatron_core_alone(tmp_path: Path) -> None:
     core = patched("core-0.19.2", tmp_path)
-    (rows,) = forked(tmp_path, [spec(core, core, ["wiring", "cost"], families=["attention"])])
+    (rows,) = forked(tmp_path, [spec(core, core, ["wiring", "cost"], families=["attention"])], script=FORKED)
     assert statuses(rows) == {"passed"}
 
 
@@ -130,7 +120,7 @@ def test_an_unpatched_bridge_can_be_probed(
 
     def run_suite(technique: str, target: Path, families: list[str], **options: Any) -> dict[str, Any]:
         asked.update(options)
-        (rows,) = forked(tmp_path, [spec(target, mcore, options["kinds"], families=families)])
+        (rows,) = forked(tmp_path, [spec(target, mcore, options["kinds"], families=families)], script=FORKED)
         said = [
             {"kind": "probe", "name": n.removeprefix("probe: "), "status": s, "reason": r}
             for n, (s, r) in rows.items()

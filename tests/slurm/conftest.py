@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from skillgen.cli import main
-from tests.evals.conftest import released
+from tests.evals.conftest import small
 
 RANKS = os.environ.get("SKILLGEN_EVAL_PYTHON_AUTOMODEL", sys.executable)
 
@@ -44,10 +42,7 @@ def until(true: Callable[[], object], limit: float = 120) -> None:
 
 @pytest.fixture(scope="session")
 def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = tmp_path_factory.mktemp("automodel") / "tree"
-    shutil.copytree(released("automodel-0.7.0"), tree)
-    assert main(["apply", "blockdiag-gqa", str(tree)]) == 0
-    return tree
+    return small(tmp_path_factory.mktemp("automodel"))
 
 
 @pytest.fixture(scope="session")

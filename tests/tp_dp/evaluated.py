@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tp_dp.targets import TECHNIQUE, original, release, run
+
+from tests.forking import forked
 
 FORKED = Path(__file__).with_name("forked_eval.py")
 
@@ -30,9 +29,5 @@ def spec(tree: Path, cases: list[str], **changes: Any) -> dict[str, Any]:
 
 def statuses(folder: Path, specs: list[dict[str, Any]]) -> list[dict[str, str]]:
     """By run, the status of each case."""
-    path = folder / "specs.json"
-    path.write_text(json.dumps(specs))
-    done = subprocess.run([sys.executable, str(FORKED), str(path)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: list[dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    found: list[dict[str, str]] = forked(folder, specs, script=FORKED)
     return found
