@@ -72,7 +72,7 @@ class _GatherRows(torch.autograd.Function):
         if sum(peers) > 1:  # alone, it has what it needs
             send = [number * peer for number, peer in zip(layout.rank_rows, peers)]
             rows = _exchange(rows, send, [mine * peer for peer in peers], group)
-        total = sum_over_ranks(rows.view(sum(peers), mine, rows.shape[1]), rank // step)
+        total = sum_over_ranks(rows.view(sum(peers), mine, rows.shape[1]))
         return (torch.zeros_like(anchor), None, None, None, *total.split(ctx.widths, dim=1))
 
 
@@ -82,7 +82,7 @@ def _exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.Pro
     return received
 
 
-def sum_over_ranks(contributions: Tensor, rank: int) -> Tensor:
+def sum_over_ranks(contributions: Tensor) -> Tensor:
     """Sum [ranks, rows, width] gradients of this rank's rows: each rank's sequence shard saw some of their uses."""
     half = contributions.dtype in (torch.float16, torch.bfloat16)
     return contributions.sum(dim=0, dtype=torch.float32 if half else None).to(contributions.dtype)

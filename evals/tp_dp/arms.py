@@ -52,6 +52,7 @@ def step(
     if hook is not None:
         hook(model)
     collection = model.pg_collection
+    model.config.finalize_model_grads_func = finalize
     inputs, leaves = batch.leaves(pixels and finalize is not None)
     seen: list[Tensor] = []
     handle = model.language_model.register_forward_pre_hook(

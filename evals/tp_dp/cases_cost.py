@@ -18,6 +18,7 @@ from skillgen.evals.measure import Traffic, collectives, saved_activations
 from . import advice, cost_model
 from .arms import loss_of
 from .batches import Batch, batch
+from .cases_parity import finalizer
 from .families import MERGE, PATCH, Qwen3VL
 from .models import Models
 from .worlds import Mode, layouts, modes, off
@@ -92,6 +93,8 @@ def subject(family: Qwen3VL, mode: Mode) -> tuple[cost_model.Tower, cost_model.J
 def measure(context: Context, models: Models, mode: Mode, own: Batch) -> dict[str, float]:
     """What the tower's part of a step costs this rank; the language model's is left out."""
     model = models.get(mode)
+    if mode.vision_tp is not None:
+        model.config.finalize_model_grads_func = finalizer(context)
     facts = once(model, own)
     if mode.vision_tp is not None:
         with collectives() as traffic:

@@ -49,9 +49,6 @@ REJECTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "TP 4, DP 8": ({"vision_tp_dp": True, "vision_tp_size": 4, "vision_dp_size": 8}, ("vision_dp_size", "8")),
     "TP 8 above the language model's 4": ({"vision_tp_dp": True, "vision_tp_size": 8}, ("vision_tp_size", "8", "4")),
     "with vision_dp_when_cp": ({"vision_tp_dp": True, "vision_dp_when_cp": True}, ("vision_dp_when_cp",)),
-    "TP while off": ({"vision_tp_size": 2}, ("vision_tp_size", "vision_tp_dp")),
-    "DP while off": ({"vision_dp_size": 2}, ("vision_dp_size", "vision_tp_dp")),
-    "blocks while off": ({"vision_block_patches": 64}, ("vision_block_patches", "vision_tp_dp")),
 }
 
 
@@ -68,6 +65,7 @@ def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
     for name, (options, needles) in REJECTED.items():
         yield Case("resolution", f"finalize refuses: {name}", partial(_rejected, family, options, needles))
     yield Case("resolution", "finalize refuses: with dist_train", partial(_dist_train, family))
+    yield Case("resolution", "finalize with the switch turned off alone", partial(_off, family))
 
 
 def _table(context: Context) -> Result:
@@ -99,6 +97,15 @@ def refused(action: Any, needles: tuple[str, ...]) -> Result:
     missing = [needle for needle in needles if needle not in said]
     checks = {"it passed": (float(not said), 0.0), f"the message lacks {missing}": (float(len(missing)), 0.0)}
     return Result(checks, {"message": said[:300]})
+
+
+def _off(family: Qwen3VL) -> Result:
+    """A comparison turns off the switch and nothing else."""
+    provider = _provider(family, {"vision_tp_dp": True, "vision_tp_size": 2})
+    provider.vision_tp_dp = False
+    provider.finalize()
+    left = provider.vision_tp_size, provider.vision_dp_size
+    return Result({f"it left {left}": (float(left != (2, 4)), 0)})
 
 
 def _finalized(family: Qwen3VL, options: dict[str, Any], wanted: tuple[int, int]) -> Result:

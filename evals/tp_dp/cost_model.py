@@ -197,13 +197,14 @@ def shares(tower: Tower, job: Job, vision_dp: int) -> tuple[list[Share], float |
         told = f"must be a multiple of the {tower.window} patches of a feature row"
         raise ValueError(f"vision_block_patches {told}, got {job.block_patches}")
     packer = planning("tp_dp.packing")
-    packing = packer.pack_blocks(runs, job.block_patches, vision_dp)
-    blocks = [[(runs[run].patches, count) for run, _, count in block] for block in packing.blocks]
-    for block, segments in zip(blocks, packing.blocks, strict=True):
+    packed = packer.pack_blocks(runs, job.block_patches, vision_dp)
+    blocks = [[(runs[run].patches, count) for run, _, count in block] for block in packed]
+    filled = sum(size * count for block in blocks for size, count in block) / (job.block_patches * len(blocks) or 1)
+    for block, segments in zip(blocks, packed, strict=True):
         block += [(patches, 1) for patches in packer.free_space(runs, segments, job.block_patches)]
     each = len(blocks) // vision_dp
     mine = (blocks[each * rank :][:each] for rank in range(vision_dp))
-    return [[unit for block in share for unit in block] for share in mine], packing.filled
+    return [[unit for block in share for unit in block] for share in mine], filled
 
 
 def flops(tower: Tower, job: Job, share: Share, vision_tp: int) -> int:

@@ -76,11 +76,8 @@ def _destroy() -> None:
     from megatron.core import parallel_state
 
     parallel_state.destroy_model_parallel()
-    names: dict[Any, str] = distributed_c10d._world.pg_names  # type: ignore[assignment]
     groups = [group for group in distributed_c10d._world.pg_map if group is not dist.group.WORLD]
     for group in groups:
-        name = names[group]
         dist.destroy_process_group(group)
-        names[object()] = name  # torch names groups after how many names there are; none may come back
     if groups:
         gc.collect()  # models, which refer to themselves, hold the last references

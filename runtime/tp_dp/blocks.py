@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..forms import PLACEHOLDER_ROWS, Call, GridRows, Units, as_list, like
 from ..plan import Run, Segment
-from .packing import Packing, free_space, pack_blocks
+from .packing import Block, free_space, pack_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,25 +29,25 @@ class GridBlocks(GridRows):
             told = f"must be a positive multiple of the {cell} patches of a feature row"
             raise ValueError(f"vision_block_patches {told}, got {self.block_patches}")
 
-    def pack(self, call: Call) -> tuple[Units, Packing]:
+    def pack(self, call: Call) -> tuple[Units, tuple[Block, ...]]:
         """The images' own units, and their blocks."""
         units = super().units(call)
         return units, pack_blocks(units.runs, self.block_patches, self.ranks)
 
     def units(self, call: Call) -> Units:
         """One run of all blocks."""
-        units, packing = self.pack(call)
-        runs = (Run(self.block_patches, len(packing.blocks)),) if packing.blocks else ()
+        units, blocks = self.pack(call)
+        runs = (Run(self.block_patches, len(blocks)),) if blocks else ()
         rows = (self.block_patches // self.merge_size**2,) * len(runs)
         return Units(runs, rows, ("image",) * len(runs), units.blank)
 
     def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
         """The blocks of a share, each with its free space at the end, then a placeholder for each of `fill`."""
-        units, packing = self.pack(call)
+        units, blocks = self.pack(call)
         listed = {**call, self.grid: as_list(call[self.grid])}
         side, taken = self.merge_size, []
         for _, start, count in share:
-            for block in packing.blocks[start : start + count]:
+            for block in blocks[start : start + count]:
                 taken.append(super().take(listed, block, []))
                 free = free_space(units.runs, block, self.block_patches)
                 taken += [self._blank(call, patches // side) for patches in free]
@@ -62,9 +62,9 @@ class GridBlocks(GridRows):
 
     def unpack_indices(self, call: Call) -> Tensor:
         """Where the images' feature rows stand among those of all blocks, in the order of the images."""
-        units, packing = self.pack(call)
+        units, blocks = self.pack(call)
         found = []
-        for number, block in enumerate(packing.blocks):
+        for number, block in enumerate(blocks):
             begin = number * self.block_patches // self.merge_size**2
             for segment in block:
                 end = begin + units.rows[segment.run] * segment.count

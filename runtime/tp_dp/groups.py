@@ -32,24 +32,29 @@ def make_groups(
 ) -> VisionGroups:
     """Groups for a vision TP of `tp_size` over `world`, the ranks of a microbatch (TP fastest, then CP).
 
-    Every rank of `world` calls it, also on pipeline stages without an encoder; a group of `text_tp`, `world` or
-    `reuse` with the same ranks is taken instead of a new one, and a new one has the timeout of `text_tp`.
+    Every rank of the job calls it, as for megatron-core's own groups, also on pipeline stages without an encoder. A
+    group of `text_tp`, `world` or `reuse` with the same ranks is taken instead of a new one, and a new one has the
+    timeout of `text_tp`.
     """
     ranks, text = sorted(dist.get_process_group_ranks(world)), dist.get_process_group_ranks(text_tp)
     if text not in tp_groups(ranks, len(text)):
         raise ValueError(f"the text TP group must be ranks in a row of {ranks}, got {text}")
+    replicas = replica_groups(ranks, tp_size, len(text))
+    columns = dp_columns(ranks, tp_size, len(ranks) // tp_size)
+    lists = {"vision_tp": tp_groups(ranks, tp_size), "vision_dp": columns, "vision_replicas": replicas}
+    mine = {name: part for name, parts in lists.items() for part in parts if dist.get_rank() in part}
+    mine = {name: part for name, part in mine.items() if name == "vision_tp" or len(part) > 1}
+    known = [text_tp, world, *(group for group in reuse if group is not None)]
+    there = [dist.get_process_group_ranks(group) for group in known]
+    missing = {tuple(members): name for name, members in reversed(mine.items()) if members not in there}
+    everyones: list[dict[tuple[int, ...], str]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(everyones, missing)
     device = torch.device("cuda" if dist.get_backend(text_tp) == "nccl" else "cpu")
     timeout = text_tp._get_backend(device).options._timeout
-    known = [text_tp, world, *(group for group in reuse if group is not None)]
-
-    def find(name: str, lists: list[list[int]]) -> dist.ProcessGroup:
-        mine = next(members for members in lists if dist.get_rank() in members)
-        if not any(dist.get_process_group_ranks(group) == mine for group in known):
-            known.append(dist.new_group(mine, timeout=timeout, use_local_synchronization=True, group_desc=name))
-        return next(group for group in known if dist.get_process_group_ranks(group) == mine)
-
-    # One order on every rank: with local synchronization, ranks that make their groups in another wait for each other.
-    replicas = replica_groups(ranks, tp_size, len(text))
-    tp = find("vision_tp", tp_groups(ranks, tp_size))
-    column = find("vision_dp", dp_columns(ranks, tp_size, len(ranks) // tp_size)) if tp_size < len(ranks) else None
-    return VisionGroups(tp, column, find("vision_replicas", replicas) if tp_size < len(text) else None)
+    # All ranks make all groups: left to the members, torch names a group after how many groups each of them is in.
+    for members, name in sorted({item for missing in everyones for item in missing.items()}):
+        made = dist.new_group(list(members), timeout=timeout, group_desc=name)
+        known += [made] if dist.get_rank() in members else []
+    by_ranks = {tuple(dist.get_process_group_ranks(group)): group for group in reversed(known)}
+    found = {name: by_ranks[tuple(members)] for name, members in mine.items()}
+    return VisionGroups(found["vision_tp"], found.get("vision_dp"), found.get("vision_replicas"))

@@ -5,22 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ..plan import Run, Segment
 
 
-@dataclass(frozen=True)
-class Packing:
-    """Whole units in blocks, each ascending in (run, start); `bound` is the least number of blocks that could do."""
-
-    blocks: tuple[tuple[Segment, ...], ...]
-    filled: float  # of the patches of all blocks, the empty ones included
-    bound: int
+Block = tuple[Segment, ...]  # whole units, ascending in (run, start)
 
 
-def pack_blocks(runs: Sequence[Run], block_patches: int, multiple: int = 1) -> Packing:
+def pack_blocks(runs: Sequence[Run], block_patches: int, multiple: int = 1) -> tuple[Block, ...]:
     """Pack the largest units first, each into the fullest block that has room; empty blocks fill up to `multiple`.
 
     Blocks are dealt so that each of `multiple` equal parts gets large units and small ones.
@@ -36,7 +29,7 @@ def free_space(runs: Sequence[Run], block: Sequence[Segment], block_patches: int
 
 
 @lru_cache(maxsize=32)
-def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> Packing:
+def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> tuple[Block, ...]:
     largest = max((run.patches for run in runs), default=1)
     if block_patches < largest:
         raise ValueError(f"vision_block_patches must be at least the largest image's {largest}, got {block_patches}")
@@ -57,7 +50,5 @@ def _pack_blocks(runs: tuple[Run, ...], block_patches: int, multiple: int) -> Pa
                 blocks[block].append(Segment(index, start, number))
                 insort(room, (free - number * size, block))
                 start, count = start + number, count - number
-    total = sum(run.patches * run.count for run in runs)
     blocks += [[] for _ in range(-len(blocks) % multiple)]
-    dealt = [tuple(sorted(block)) for part in range(multiple) for block in blocks[part::multiple]]
-    return Packing(tuple(dealt), total / (len(dealt) * block_patches) if dealt else 1.0, -(-total // block_patches))
+    return tuple(tuple(sorted(block)) for part in range(multiple) for block in blocks[part::multiple])

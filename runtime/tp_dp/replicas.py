@@ -57,7 +57,9 @@ def sum_replica_gradients(module: nn.Module, group: dist.ProcessGroup | None) ->
 
 
 def with_replica_sum(finalize: Callable[..., Any]) -> Callable[..., Any]:
-    """Sum over the replicas after megatron-core's `finalize_model_grads`, for every model with `vision_groups`."""
+    """Sum over the replicas after megatron-core's `finalize_model_grads`, once per model with `vision_groups`."""
+    if _sums(finalize):
+        return finalize
     return functools.partial(finalize_and_sum, finalize)  # a saved configuration names what it holds, no closure
 
 
@@ -73,14 +75,18 @@ def finalize_and_sum(finalize: Callable[..., Any], model: Any, *args: Any, **kwa
     return result
 
 
+def _sums(finalize: Callable[..., Any] | None) -> bool:
+    return getattr(finalize, "func", None) is finalize_and_sum
+
+
 def require_replica_sum(
     module: nn.Module, group: dist.ProcessGroup | None, finalize: Callable[..., Any] | None
 ) -> None:
-    """ValueError where a training loop's own `finalize` would leave each replica the gradient of its images alone."""
-    trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
-    summed = finalize is None or getattr(finalize, "func", None) is finalize_and_sum
-    if group is not None and trains and not summed:
-        raise ValueError(f"vision_tp_dp: wrap finalize_model_grads_func by with_replica_sum, got {finalize}")
+    """ValueError in training if `finalize` would leave each replica the gradient of its images alone."""
+    trains = module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    if group is not None and trains and not _sums(finalize):
+        told = "vision_tp_dp: finalize_model_grads_func must be wrapped by with_replica_sum, and called by the loop"
+        raise ValueError(f"{told}, got {finalize}")
 
 
 def offset_replica_ids(sharded_state_dict: Any, group: dist.ProcessGroup | None, tp_size: int) -> None:

@@ -52,8 +52,8 @@ def test_rows_laid_out_and_restored(drawn: tuple[Plan, list[int]]) -> None:
 def test_half_precision_is_summed_in_fp32() -> None:
     for dtype, large in ((torch.bfloat16, 256.0), (torch.float16, 2048.0)):
         contributions = torch.tensor([[large], [1.0], [1.0], [2.0]], dtype=dtype)
-        assert gather.sum_over_ranks(contributions, 0).tolist() == [large + 4]  # one by one they would round away
-        assert gather.sum_over_ranks(contributions, 0).dtype == dtype
+        assert gather.sum_over_ranks(contributions).tolist() == [large + 4]  # one by one they would round away
+        assert gather.sum_over_ranks(contributions).dtype == dtype
 
 
 def features_of(runs: Sequence[tuple[int, int]], widths: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:

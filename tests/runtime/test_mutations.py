@@ -42,11 +42,11 @@ def on_ranks(world: int, check: Callable[..., None], *args: Any, **options: Any)
 
 
 def no_reduce(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gather, "sum_over_ranks", lambda contributions, rank: contributions[rank])
+    patch.setattr(gather, "sum_over_ranks", lambda contributions: contributions[0])
 
 
 def half_precision_sum(patch: pytest.MonkeyPatch) -> None:
-    def one_by_one(contributions: torch.Tensor, rank: int) -> torch.Tensor:
+    def one_by_one(contributions: torch.Tensor) -> torch.Tensor:
         total = contributions[0].clone()
         for contribution in contributions[1:]:
             total += contribution
@@ -57,7 +57,7 @@ def half_precision_sum(patch: pytest.MonkeyPatch) -> None:
 
 def check_half_precision_sum() -> None:
     contributions = torch.tensor([[256.0], [1.0], [1.0], [2.0]], dtype=torch.bfloat16)
-    assert gather.sum_over_ranks(contributions, 0).tolist() == [260.0]
+    assert gather.sum_over_ranks(contributions).tolist() == [260.0]
 
 
 def order_of_ranks(patch: pytest.MonkeyPatch) -> None:

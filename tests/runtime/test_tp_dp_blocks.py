@@ -14,7 +14,8 @@ from tp_dp_toys import MERGE, batch_of, images
 
 from skillgen.runtime import api
 from skillgen.runtime.plan import Run, Segment, make_plan
-from skillgen.runtime.tp_dp import GridBlocks, Packing, pack_blocks
+from skillgen.runtime.tp_dp import GridBlocks, pack_blocks
+from skillgen.runtime.tp_dp.packing import Block
 
 few_sizes = st.sampled_from([1, 2, 3, 9, 16, 17, 30, 36, 64])
 some_runs = st.lists(st.builds(Run, few_sizes | st.integers(1, 64), st.integers(1, 40) | st.just(1)), max_size=16)
@@ -48,24 +49,22 @@ def least_blocks(sizes: list[int], room: int) -> int:
     return next(count for count in range(len(sizes) + 1) if fits(ordered, [room] * count))
 
 
-def used_by_block(runs: list[Run], packing: Packing) -> list[int]:
-    return [sum(runs[run].patches * count for run, _, count in block) for block in packing.blocks]
+def used_by_block(runs: list[Run], blocks: tuple[Block, ...]) -> list[int]:
+    return [sum(runs[run].patches * count for run, _, count in block) for block in blocks]
 
 
 @settings(deadline=None, max_examples=100)
 @given(some_runs, st.integers(64, 200), st.integers(1, 9))
 def test_every_unit_once_in_blocks_that_hold_them(runs: list[Run], room: int, multiple: int) -> None:
-    packing = pack_blocks(runs, room, multiple)
-    units = [(s.run, s.start + i) for block in packing.blocks for s in block for i in range(s.count)]
+    blocks = pack_blocks(runs, room, multiple)
+    units = [(s.run, s.start + i) for block in blocks for s in block for i in range(s.count)]
     assert sorted(units) == [(index, unit) for index, run in enumerate(runs) for unit in range(run.count)]
-    assert all(list(block) == sorted(block) for block in packing.blocks)
-    used = used_by_block(runs, packing)
+    assert all(list(block) == sorted(block) for block in blocks)
+    used = used_by_block(runs, blocks)
     assert max(used, default=0) <= room
     assert len(used) % multiple == 0
     sizes = [run.patches for run in runs for _ in range(run.count)]
     assert sorted(filter(None, used)) == sorted(best_fit(sizes, room))  # on run lengths, as one by one
-    assert packing.bound == -(-sum(sizes) // room) <= len(used)
-    assert packing.filled == (sum(sizes) / (len(used) * room) if sizes else 1)
     assert len(used) - sum(map(bool, used)) < multiple
 
 
@@ -73,32 +72,30 @@ def test_every_unit_once_in_blocks_that_hold_them(runs: list[Run], room: int, mu
 @given(st.lists(st.integers(1, 20), max_size=8), st.integers(20, 30))
 def test_the_number_of_blocks_is_near_the_least(sizes: list[int], room: int) -> None:
     """Within 11/9 and 6/9 of a block, the guarantee of first and best fit by decreasing size."""
-    packing = pack_blocks([Run(size) for size in sizes], room)
+    blocks = pack_blocks([Run(size) for size in sizes], room)
     least = least_blocks(sizes, room)
-    assert packing.bound <= least <= len(packing.blocks) <= (11 * least + 6) / 9
+    assert least <= len(blocks) <= (11 * least + 6) / 9
 
 
-@pytest.mark.parametrize("patches, room, multiple, used, filled, bound", [
-    pytest.param([], 8, 4, [], 1, 0, id="none"),
-    pytest.param([8], 8, 1, [8], 1, 1, id="full"),
-    pytest.param([8], 8, 4, [8, 0, 0, 0], 1 / 4, 1, id="one for four"),
-    pytest.param([5, 5, 3, 3], 8, 2, [8, 8], 1, 2, id="pairs"),
-    pytest.param([5, 5, 5, 5, 5], 8, 4, [5, 5, 5, 0, 5, 0, 5, 0], 25 / 64, 4, id="five for four"),
-    pytest.param([6, 4, 4, 2], 8, 1, [8, 8], 1, 2, id="the fullest that has room"),
-    pytest.param([7, 6, 5, 2, 2, 1, 1], 8, 2, [8, 8, 8, 0], 24 / 32, 3, id="three for four"),
+@pytest.mark.parametrize("patches, room, multiple, used", [
+    pytest.param([], 8, 4, [], id="none"),
+    pytest.param([8], 8, 1, [8], id="full"),
+    pytest.param([8], 8, 4, [8, 0, 0, 0], id="one for four"),
+    pytest.param([5, 5, 3, 3], 8, 2, [8, 8], id="pairs"),
+    pytest.param([5, 5, 5, 5, 5], 8, 4, [5, 5, 5, 0, 5, 0, 5, 0], id="five for four"),
+    pytest.param([6, 4, 4, 2], 8, 1, [8, 8], id="the fullest that has room"),
+    pytest.param([7, 6, 5, 2, 2, 1, 1], 8, 2, [8, 8, 8, 0], id="three for four"),
 ])  # fmt: skip
-def test_blocks(patches: list[int], room: int, multiple: int, used: list[int], filled: float, bound: int) -> None:
+def test_blocks(patches: list[int], room: int, multiple: int, used: list[int]) -> None:
     runs = [Run(size) for size in patches]
-    packing = pack_blocks(runs, room, multiple)
-    assert sorted(used_by_block(runs, packing)) == sorted(used)
-    assert (packing.filled, packing.bound) == (filled, bound)
+    assert sorted(used_by_block(runs, pack_blocks(runs, room, multiple))) == sorted(used)
 
 
 def test_each_part_gets_large_units_and_small_ones() -> None:
     runs = [Run(60), Run(59), Run(58), Run(57), Run(4, 60)]
-    packing = pack_blocks(runs, 64, 4)
+    blocks = pack_blocks(runs, 64, 4)
     for part in range(4):
-        mine = packing.blocks[part * len(packing.blocks) // 4 : (part + 1) * len(packing.blocks) // 4]
+        mine = blocks[part * len(blocks) // 4 : (part + 1) * len(blocks) // 4]
         assert sum(runs[run].patches > 50 for block in mine for run, _, _ in block) == 1
 
 
@@ -123,9 +120,9 @@ def test_a_block_of_part_of_a_row_is_named(room: int) -> None:
 def test_packing_a_thousand_images_and_a_long_video_is_quick() -> None:
     runs = [Run(4 * (side % 97 + 4), 1) for side in range(1000)] + [Run(1024, 4096)]
     started = time.process_time()
-    packing = pack_blocks(runs, 16384, 8)
+    blocks = pack_blocks(runs, 16384, 8)
     assert time.process_time() - started < 0.5
-    assert packing.filled > 0.97
+    assert sum(run.patches * run.count for run in runs) > 0.97 * 16384 * len(blocks)
 
 
 def blocks_of(room: int, ranks: int, **options: Any) -> GridBlocks:
@@ -168,8 +165,7 @@ def test_frames_that_see_each_other_stay_in_one_block() -> None:
     grids = [(3, 4, 4), (1, 4, 4), (2, 2, 4)]
     batch = batch_of(grids)
     form = blocks_of(64, 2, split_frames=False)
-    packing = form.pack(batch)[1]
-    assert sorted(s for block in packing.blocks for s in block) == [Segment(item, 0, 1) for item in range(3)]
+    assert sorted(s for block in form.pack(batch)[1] for s in block) == [Segment(item, 0, 1) for item in range(3)]
     whole = sorted(tuple(row) for row in form.take(batch, [Segment(0, 0, 2)], [])["grid_thw"].tolist())
     assert whole == sorted([*grids, (1, 2, 24)])  # 16 + 48 fill a block; 16 leave 48
     with pytest.raises(ValueError, match="at least the largest image's 48, got 32"):

@@ -106,6 +106,7 @@ def check_modules(rank: int) -> None:
 
     wrapped = replicas.with_replica_sum(finalize)
     assert (wrapped.func, wrapped.args) == (replicas.finalize_and_sum, (finalize,))  # both of which can be named
+    assert replicas.with_replica_sum(wrapped) is wrapped
     assert wrapped([*chunks, alone], 3, force=True) == (3, True)
     assert seen == [[[1.0, 1.0]] * 4]
     assert [tower.p0.grad.tolist() for tower in towers] == [[2.0, 2.0], [1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
@@ -156,14 +157,16 @@ def test_what_is_made_on_the_cpu_is_sent_by_nccl_from_the_device(monkeypatch: py
 @pytest.mark.parametrize("frozen, finalize, refused", [
     (False, print, True),
     (False, replicas.with_replica_sum(print), False),
-    (False, None, False),  # no optimizer step
+    (False, None, True),
     (True, print, False),
-], ids=["another loop", "wrapped", "no training", "frozen"])  # fmt: skip
+], ids=["another loop", "wrapped", "a loop that asks for nothing", "frozen"])  # fmt: skip
 def test_a_loop_that_does_not_sum_is_refused(frozen: bool, finalize: Any, refused: bool) -> None:
     encoder = nn.Linear(1, 1).requires_grad_(not frozen)
     group: Any = object()
     with pytest.raises(ValueError, match="with_replica_sum") if refused else nullcontext():
         replicas.require_replica_sum(encoder, group, finalize)
     replicas.require_replica_sum(encoder, None, finalize)
+    replicas.require_replica_sum(encoder.eval(), group, finalize)
+    encoder.train()
     with torch.no_grad():
         replicas.require_replica_sum(encoder, group, finalize)

@@ -112,11 +112,11 @@ def test_the_planner_is_the_runtimes_own() -> None:
 def test_blocks_are_dealt_as_the_runtime_deals_them() -> None:
     job = Job(text_tp=2, cp=1, images=((64, 64, 3), (32, 96, 2), (32, 32, 5)), block_patches=320)
     runs = [Run(cost_model.image_patches(TINY, h, w), count) for h, w, count in job.images]
-    packing = pack_blocks(runs, 320, 2)
-    half = len(packing.blocks) // 2
+    packed = pack_blocks(runs, 320, 2)
+    half = len(packed) // 2
     dealt, filled = cost_model.shares(TINY, job, 2)
-    assert half > 1 and filled == packing.filled
-    for share, blocks in zip(dealt, (packing.blocks[:half], packing.blocks[half:]), strict=True):
+    assert half > 1 and filled == sum(run.patches * run.count for run in runs) / (320 * len(packed))
+    for share, blocks in zip(dealt, (packed[:half], packed[half:]), strict=True):
         units = []
         for block in blocks:
             units += [(runs[segment.run].patches, segment.count) for segment in block]
