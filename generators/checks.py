@@ -16,6 +16,7 @@ from typing import Any
 
 from skillgen.errors import REFUSED, SkillgenError
 from skillgen.model import Change
+from skillgen.paths import read
 
 SETTINGS = (".ruff.toml", "ruff.toml", "pyproject.toml")  # the first in a folder counts
 
@@ -50,8 +51,8 @@ def ruff_settings(root: Path) -> dict[str, Any] | None:
     """The target's own ruff settings, None where it has none."""
     for name in SETTINGS:
         try:
-            settings = tomllib.loads((root / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            settings = tomllib.loads(read(root / name).decode())
+        except (OSError, ValueError, SkillgenError):
             continue
         found = settings if name != "pyproject.toml" else settings.get("tool", {}).get("ruff")
         if found is not None:

@@ -96,7 +96,8 @@ class Site:
     def four_gpu_launches(self) -> str:
         """The folder of scripts that CI launches, where some of them ask for four GPUs."""
         folder = self.target.root / "tests/functional_tests/launch_scripts/gb200/active"
-        asks = any(b"# GPU_COUNT=x4" in path.read_bytes() for path in sorted(folder.glob("*.sh")))
+        scripts = filter(Path.is_file, sorted(folder.glob("*.sh")))
+        asks = any(b"# GPU_COUNT=x4" in path.read_bytes() for path in scripts)
         return folder.relative_to(self.target.root).as_posix() if asks else ""
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from skillgen.checks import SETTINGS, ruff_settings
 from skillgen.errors import USAGE, SkillgenError
-from skillgen.ledger.journal import COMMITTED, JOURNAL
+from skillgen.ledger.state import COMMITTED, DRAFT, JOURNAL
+from skillgen.paths import given, hard_link, odd
 from skillgen.target import Target, discover
 
 
@@ -17,14 +18,16 @@ class Roots:
     """The folders that the server is confined to."""
 
     def __init__(self, folders: Sequence[str]) -> None:
-        self.folders = [Path(folder).expanduser().resolve() for folder in folders]
-        for folder in self.folders:
+        named = [given(folder) for folder in folders]
+        for folder in named:
             if not folder.is_dir():
-                raise SkillgenError("no-root", f"--root {folder} is no folder", exit_code=USAGE)
+                hint = "name a folder that is there, as seen from where the server starts"
+                raise SkillgenError("no-root", f"--root {folder} is no folder", hint=hint, exit_code=USAGE)
+        self.folders = [folder.resolve() for folder in named]
 
     def path(self, text: str) -> Path:
         """The path that an argument means; a relative one starts at the first root."""
-        path = self.folders[0] / Path(text).expanduser()
+        path = self.folders[0] / given(text)
         return self._inside(path.resolve(), path)
 
     def tree(self, text: str, product: str | None = None) -> tuple[Path, Target | None]:
@@ -36,7 +39,7 @@ class Roots:
             return path, None
         for place in (target.root, target.package, target.state_dir):
             self._inside(place.resolve(), place)
-        for link in (*_links(target.package), *(target.root / name for name in SETTINGS)):
+        for link in (*_links(target.package), *_links(target.state_dir), *(target.root / name for name in SETTINGS)):
             self._inside(link.resolve(), link)
         return path, target
 
@@ -78,7 +81,11 @@ class Roots:
         """The same of a folder whose files are written."""
         path = self.path(text)
         for file in path.glob("*"):
-            self._inside(file.resolve(), file)
+            real = self._inside(file.resolve(), file)
+            if real.is_file() and real.stat().st_nlink > 1:
+                raise hard_link(file)
+            if real.exists() and not (real.is_file() or real.is_dir()):
+                raise odd(file)
         return path
 
     def new_file(self, text: str) -> Path:
@@ -102,7 +109,7 @@ class Roots:
 
 def unsettled(target: Target) -> bool:
     """Whether a killed command left something that the next one finishes or undoes."""
-    return any((target.state_dir / name).exists() for name in (JOURNAL, COMMITTED, JOURNAL + ".new"))
+    return any((target.state_dir / name).exists() for name in (JOURNAL, COMMITTED, DRAFT))
 
 
 def _links(folder: Path) -> Iterator[Path]:

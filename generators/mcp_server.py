@@ -19,6 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
@@ -30,9 +31,9 @@ from mcp.types import (
     ToolAnnotations,
 )
 
-from skillgen import mcp_tools
-from skillgen.cli import INTERNAL
-from skillgen.errors import INTERRUPTED, IO, USAGE, SkillgenError
+from skillgen import mcp_malformed, mcp_tools
+from skillgen.cli import INTERNAL, failure
+from skillgen.errors import INTERRUPTED, USAGE, SkillgenError
 from skillgen.mcp_roots import Roots, unsettled
 from skillgen.resources import version
 
@@ -81,8 +82,9 @@ class Pack:
         except SkillgenError as error:
             answer = refused(params.name, arguments, error)
         except OSError as error:
-            told = SkillgenError("io", error.strerror or str(error), where=str(error.filename or ""), exit_code=IO)
-            answer = refused(params.name, arguments, told)
+            answer = refused(params.name, arguments, failure(error))
+        # a file's name need not be text, an answer has to be: else the SDK cannot write it, nor any after it
+        answer = json.loads(json.dumps(answer, ensure_ascii=False).encode(errors="replace"))
         text = TextContent(type="text", text=json.dumps(answer))
         return CallToolResult(content=[text], structured_content=answer, is_error=not answer["ok"])
 
@@ -109,7 +111,7 @@ class Pack:
                     self._permitted(f"{name} with {argument!r}", ("--allow-write",))
                     checked[argument] = place(checked[argument])
         except (ValueError, RuntimeError) as error:  # a null byte, a loop of links, no such user's home
-            raise SkillgenError("usage", f"no path: {error}", exit_code=USAGE) from error
+            raise SkillgenError("usage", f"no path: {error}", hint="name a real path", exit_code=USAGE) from error
         return checked
 
     def _permitted(self, what: str, needs: Sequence[str]) -> None:
@@ -137,7 +139,8 @@ async def run(name: str, arguments: dict[str, Any], context: Context) -> dict[st
         try:
             code, said = await _output(command, context)
         except ValueError as error:  # a null byte, or half a surrogate pair
-            raise SkillgenError("usage", f"no argument of a command: {error}", exit_code=USAGE) from error
+            message, hint = f"no argument of a command: {error}", "take the odd character out"
+            raise SkillgenError("usage", message, hint=hint, exit_code=USAGE) from error
         try:
             answer: dict[str, Any] = json.loads(said, parse_constant=str)  # JSON has no NaN
         except ValueError:
@@ -211,7 +214,9 @@ def serve(pack: Pack) -> None:
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 async with anyio.create_task_group() as group:
                     group.start_soon(stop, signals, group.cancel_scope)
-                    await server.run(read, write, server.create_initialization_options())
+                    sifted, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                    group.start_soon(mcp_malformed.sift, read, write, sifted)
+                    await server.run(messages, write, server.create_initialization_options())
                     group.cancel_scope.cancel()
             if told:
                 os._exit(INTERRUPTED)  # a read of stdin that waits cannot be cancelled

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any
 
 from skillgen import resources
 from skillgen.errors import REFUSED, USAGE, SkillgenError
+from skillgen.ledger.lock import NoLocks, take
+from skillgen.paths import read
 
 SHARED, CLAUDE = ".agents/skills", ".claude/skills"
 # The folder below a project, or below the home folder, that each agent reads, as its documentation says.
@@ -35,6 +38,9 @@ AGENTS = {
     "windsurf": ".windsurf/skills",
 }
 RECORD = ".skillgen.json"  # beside the skills, so that nothing of ours is inside one
+LOCK = ".skillgen.lock"
+PATIENCE = 30  # seconds that an install waits for another one
+WRITTEN = ("absent", "older", "edited", "foreign")  # states of what is replaced
 Files = dict[str, str]  # sha256 by path
 
 
@@ -63,18 +69,26 @@ def install(skills: Sequence[str], agents: Sequence[str], dest: Path, *, force: 
         hint = f"one of: {', '.join(names())}"
         raise SkillgenError("unknown-skill", f"no skill is called {unknown[0]!r}", hint=hint, exit_code=USAGE)
     if not dest.is_dir():
-        raise SkillgenError("no-such-folder", f"{dest} is no folder", hint="--dest DIR exists", exit_code=USAGE)
+        hint = "make the folder first, or name another with --dest DIR"
+        raise SkillgenError("no-such-folder", f"{dest} is no folder", where=str(dest), hint=hint, exit_code=USAGE)
     readers: dict[Path, list[str]] = {}
     for agent in agents or [agent for agent, folder in AGENTS.items() if folder in (SHARED, CLAUDE)]:
         folder = _real(dest / AGENTS[agent])  # two agents' folders may be one, by a link
         readers.setdefault(folder, []).append(agent)
     targets = {folder / skill for folder in readers for skill in skills}
-    places = [_place(skill, folder, targets) for folder in readers for skill in skills]
-    if not force:
-        _refuse([place for place in places if place.state in ("edited", "foreign")])
-    _write([place for place in places if place.state not in ("current", "linked")])
-    for folder in readers:
-        _remember(folder, [place.skill for place in places if place.folder == folder and place.state != "linked"])
+
+    def look() -> list[Place]:
+        places = [_place(skill, folder, targets) for folder in readers for skill in skills]
+        if not force:
+            _refuse([place for place in places if place.state in ("edited", "foreign")])
+        return places
+
+    places = look()
+    if _pending(places):
+        with alone(readers):
+            places = look()  # another install may have been in between
+            _write([place for place in places if place.state in WRITTEN])
+            _remember(places)
     said = {"absent": "installed", "current": "unchanged", "older": "updated", "linked": "linked"}
     return [
         {
@@ -176,10 +190,7 @@ def _copy(skill: str, to: Path) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A scratch folder on the same file system; those of an install that was killed go away."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".skillgen-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    """A scratch folder on the same file system."""
     scratch = Path(tempfile.mkdtemp(prefix=".skillgen-", dir=folder))
     try:
         yield scratch
@@ -187,22 +198,69 @@ def _beside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def alone(folders: Iterable[Path]) -> Iterator[None]:
+    """Keep other installs out of the folders, and take away the scratch folders of those that were killed."""
+    with ExitStack() as stack:
+        for folder in sorted(folders):
+            folder.mkdir(parents=True, exist_ok=True)
+            if stack.enter_context(_held(folder / LOCK)):
+                for left in folder.glob(".skillgen-*"):
+                    shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Hold a lock file; False where the file system has no locks."""
+    fd, end = None, time.monotonic() + PATIENCE
+    while fd is None:
+        try:
+            fd = take(lock)
+        except NoLocks:
+            break
+        except BlockingIOError:
+            if time.monotonic() > end:
+                message, hint = f"another install writes to {lock.parent}", "wait for it to end, then run this again"
+                raise SkillgenError("locked", message, where=str(lock.parent), hint=hint) from None
+            time.sleep(0.05)
+    try:
+        yield fd is not None
+    finally:
+        lock.unlink(missing_ok=True)
+        if fd is not None:
+            os.close(fd)
+
+
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        known = json.loads((folder / RECORD).read_bytes())["skills"]
-    except (OSError, ValueError, KeyError, TypeError):
+        known = json.loads(read(folder / RECORD))["skills"]
+    except (OSError, SkillgenError, ValueError, KeyError, TypeError):
         return {}
     return known if isinstance(known, dict) else {}
 
 
-def _remember(folder: Path, skills: Sequence[str]) -> None:
+def _pending(places: Sequence[Place]) -> bool:
+    """Whether there is anything to write."""
+    return any(place.state in WRITTEN for place in places) or bool(_records(places))
+
+
+def _remember(places: Sequence[Place]) -> None:
     """Note what was written, by which an edit is told from an older version."""
-    before = _record(folder)
-    version = resources.version()
-    known = before | {skill: {"version": version, "files": _ours(skill)} for skill in skills}
-    if known == before:
-        return
-    text = json.dumps({"skills": known}, indent=1, sort_keys=True) + "\n"
-    with _beside(folder) as scratch:
-        (scratch / RECORD).write_text(text, encoding="utf-8")
-        (scratch / RECORD).rename(folder / RECORD)
+    for folder, known in _records(places).items():
+        text = json.dumps({"skills": known}, indent=1, sort_keys=True) + "\n"
+        with _beside(folder) as scratch:
+            (scratch / RECORD).write_text(text, encoding="utf-8")
+            (scratch / RECORD).rename(folder / RECORD)
+
+
+def _records(places: Sequence[Place]) -> dict[Path, dict[str, Any]]:
+    """The records that do not say yet what is, or will be, in their folder."""
+    version, found = resources.version(), {}
+    for folder in {place.folder for place in places}:
+        ours = [place.skill for place in places if place.folder == folder and place.state != "linked"]
+        before = _record(folder)
+        known = before | {skill: {"version": version, "files": _ours(skill)} for skill in ours}
+        if known != before:
+            found[folder] = known
+    return found

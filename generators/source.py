@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import stat
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillgen.errors import SkillgenError
+from skillgen.paths import read
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -102,16 +104,16 @@ class Source:
 
     def text(self, path: str) -> bytes:
         if path not in self._texts:
-            self._texts[path] = (self.package / path).read_bytes()
+            self._texts[path] = read(self.package / path, shown=self.shown(path))
         return self._texts[path]
 
     def files(self, under: str = "", matching: re.Pattern[bytes] | None = None) -> Iterator[str]:
-        """Files below a folder in a fixed order; symlinks are not followed, hidden and cache folders not entered."""
+        """Regular files below a folder in a fixed order; hidden and cache folders are not entered."""
         for folder, names, files in os.walk(self.package / under):
             names[:] = sorted(name for name in names if not name.startswith((".", "__pycache__")))
             for file in sorted(files):
                 full = Path(folder, file)
-                if file.endswith(".py") and not full.is_symlink():
+                if file.endswith(".py") and stat.S_ISREG(full.lstat().st_mode):
                     path = full.relative_to(self.package).as_posix()
                     if matching is None or matching.search(self.text(path)):
                         yield path

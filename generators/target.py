@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skillgen.errors import USAGE, SkillgenError
+from skillgen.paths import given, read
 
 PRODUCTS = {  # product -> (import package, name of the distribution as in *.dist-info)
     "megatron-bridge": ("megatron/bridge", "megatron_bridge"),
@@ -49,7 +50,7 @@ def discover(path: str | Path, product: str | None = None) -> Target:
         raise SkillgenError(
             "unknown-product", f"product is one of {', '.join(PRODUCTS)}, not {product!r}", exit_code=USAGE
         )
-    start = Path(path).expanduser()
+    start = given(path)
     if not start.exists():
         raise SkillgenError("not-a-target", f"no such path: {start}", where=str(start), exit_code=USAGE)
     start = start.resolve()
@@ -97,7 +98,7 @@ def _git_dir(root: Path) -> Path | None:
     """The git directory of a checkout or worktree rooted at `root`; None if it is neither."""
     marker = root / ".git"
     if marker.is_file():
-        text = marker.read_text(encoding="utf-8", errors="replace")
+        text = read(marker).decode(errors="replace")
         if not text.startswith("gitdir:"):
             return None
         marker = root / text.removeprefix("gitdir:").strip()
@@ -115,8 +116,8 @@ def _version(root: Path, product: str, package: Path) -> str | None:
 def _package_info_version(path: Path) -> str | None:
     """MAJOR, MINOR, PATCH, PRE_RELEASE of a package_info.py, read as literals."""
     try:
-        module = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        module = ast.parse(read(path))
+    except (OSError, SkillgenError, SyntaxError, ValueError, RecursionError):
         return None
     values = {
         node.targets[0].id: node.value.value
@@ -152,8 +153,9 @@ def _pyproject_version(path: Path) -> str | None:
     import tomllib
 
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = tomllib.loads(read(path).decode())
+    except (OSError, SkillgenError, ValueError):
         return None
-    version = data.get("project", {}).get("version")
+    project = data.get("project")
+    version = project.get("version") if isinstance(project, dict) else None
     return version if isinstance(version, str) else None

@@ -11,6 +11,7 @@ from skillgen.errors import SkillgenError
 from skillgen.ledger import checks, disk, journal
 from skillgen.ledger.lock import locked
 from skillgen.ledger.receipts import Key, Receipt, file_name, holders
+from skillgen.ledger.state import check
 from skillgen.ledger.workspace import Replay, Workspace
 from skillgen.model import Change
 from skillgen.target import Target
@@ -108,6 +109,7 @@ def stage(space: Workspace, patch: Patch, dirty: Collection[str] = ()) -> Receip
 
 def revert(target: Target, technique: str, *families: str) -> list[PatchState]:
     """Take out the families' patches, all of them if none is named, or nothing; returns what was there."""
+    check(target.state_dir)
     if not target.state_dir.is_dir():
         return []
     with _session(target) as space:

@@ -41,7 +41,12 @@ def writable(target: Target, paths: Iterable[str]) -> None:
             folder = folder.parent
         if not folder.is_dir() or (place.exists() and not place.is_file()):
             odd = place if folder.is_dir() else folder
-            raise SkillgenError("in-the-way", "not a file or folder as the patch needs it", where=target.relative(odd))
+            raise SkillgenError(
+                "in-the-way",
+                "not a file or folder as the patch needs it",
+                where=target.relative(odd),
+                hint="move it away, then run the command again",
+            )
         for item, mode in ((folder, os.W_OK | os.X_OK), (place, os.W_OK)):
             if item.exists() and not os.access(item, mode):
                 raise SkillgenError(

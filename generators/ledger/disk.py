@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from skillgen import paths
 from skillgen.errors import IO, SkillgenError
 
+ADVICE = {
+    errno.EROFS: "mount this file system for writing, or work on a copy of the tree on another one",
+    errno.EACCES: "make it readable and writable for this user, or work on a copy of the tree",
+    errno.EPERM: "make it writable for this user, or work on a copy of the tree",
+    errno.ENOSPC: "free space on this file system, then run the command again",
+    errno.EDQUOT: "free space within this user's quota, then run the command again",
+    errno.ENOENT: "see that the file, or the folder that it is to be made in, is there",
+    errno.ENOTDIR: "see that each part of the path but the last is a folder",
+    errno.EISDIR: "name a file instead of this folder",
+}
 CLOSED = frozenset(("..", ".git", ".skillgen"))  # no part of a path that is written
 
 
@@ -36,7 +48,7 @@ def place(base: Path, relative: str) -> Path:
 def read(base: Path, relative: str) -> bytes | None:
     """The bytes of a file, or None where there is none."""
     try:
-        return place(base, relative).read_bytes()
+        return paths.read(place(base, relative), follow=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -67,7 +79,7 @@ def keep(path: Path, backup: Path) -> None:
     try:
         os.link(path, backup, follow_symlinks=False)
     except OSError:  # a file system without hard links
-        create(backup, path.read_bytes(), path)
+        create(backup, paths.read(path, follow=False), path)
 
 
 def replace(source: Path, path: Path) -> None:
@@ -84,7 +96,7 @@ def make_folder(path: Path) -> None:
     probe("mkdir", path)
     path.mkdir(exist_ok=True)
     if os.geteuid() == 0:
-        os.chown(path, path.parent.stat().st_uid, path.parent.stat().st_gid)
+        os.chown(path, path.parent.stat().st_uid, path.parent.stat().st_gid, follow_symlinks=False)
 
 
 def drop_folder(path: Path) -> None:
@@ -109,4 +121,9 @@ def flush(folder: Path) -> None:
 def failed(error: OSError, what: str) -> SkillgenError:
     """An OSError as the failure that a user sees."""
     where = os.fspath(error.filename) if isinstance(error.filename, str) else ""
-    return SkillgenError("io", f"{what}: {error.strerror or error}", where=where, exit_code=IO)
+    return SkillgenError("io", f"{what}: {error.strerror or error}", where=where, hint=advice(error), exit_code=IO)
+
+
+def advice(error: OSError) -> str:
+    """What a user can do about an error of the file system; empty where its text says it all."""
+    return ADVICE.get(error.errno or 0, "")

@@ -16,10 +16,10 @@ from typing import Any
 from skillgen.errors import CONFLICT, INTERRUPTED, IO, SkillgenError
 from skillgen.ledger import disk
 from skillgen.ledger.lock import locked
+from skillgen.ledger.state import COMMITTED, DRAFT, JOURNAL, RECEIPTS, check
 from skillgen.ledger.threeway import Overlap, transfer
+from skillgen.paths import read
 from skillgen.target import Target
-
-JOURNAL, COMMITTED = "journal.json", "committed.json"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Transaction:
         """Write everything, or put everything back and raise with exit code 6."""
         journal = self._state(JOURNAL)
         try:
-            draft = self._state(JOURNAL + ".new")
+            draft = self._state(DRAFT)
             disk.create(draft, self._dump(), journal)
             disk.replace(draft, journal)
             disk.flush(journal.parent)
@@ -98,6 +98,7 @@ class Transaction:
             raise SkillgenError(
                 "not-put-back",
                 f"{error or type(error).__name__}, and putting the files back failed too: {again}",
+                where=str(self.target.state_dir),
                 hint="the old bytes are kept; the next skillgen command on this target puts them back",
                 exit_code=IO,
             ) from error
@@ -140,7 +141,7 @@ class Transaction:
         self._close(COMMITTED)
 
     def _close(self, name: str) -> None:
-        disk.remove(self._state(JOURNAL + ".new"))
+        disk.remove(self._state(DRAFT))
         disk.remove(self._state(name))
         disk.flush(self.target.state_dir)
 
@@ -186,13 +187,14 @@ class Transaction:
 
 def run(target: Target, writes: Sequence[Write], folders: Sequence[str], empty: Sequence[str]) -> None:
     """Carry out a transaction; the lock is held."""
-    (target.state_dir / "receipts").mkdir(exist_ok=True)
+    (target.state_dir / RECEIPTS).mkdir(exist_ok=True)
     Transaction(target, writes, folders, empty, secrets.token_hex(4)).run()
 
 
 def recover(target: Target) -> bool:
     """Undo or finish what a killed command left; True if there was something."""
     state = target.state_dir
+    check(state)
     if not state.is_dir() or not (_pending(state) or not any(state.glob("receipts/*.json"))):
         return False
     with locked(target):
@@ -208,7 +210,7 @@ def settle(target: Target) -> bool:
             _load(target, COMMITTED).finish()
         elif (state / JOURNAL).exists():
             _load(target, JOURNAL).undo()
-        disk.remove(state / (JOURNAL + ".new"))
+        disk.remove(state / DRAFT)
     except OSError as error:
         raise disk.failed(error, "a killed command could not be undone") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -223,11 +225,11 @@ def settle(target: Target) -> bool:
 
 
 def _pending(state: Path) -> bool:
-    return any((state / name).exists() for name in (JOURNAL, COMMITTED, JOURNAL + ".new"))
+    return any((state / name).exists() for name in (JOURNAL, COMMITTED, DRAFT))
 
 
 def _load(target: Target, name: str) -> Transaction:
-    data: dict[str, Any] = json.loads((target.state_dir / name).read_bytes())
+    data: dict[str, Any] = json.loads(read(target.state_dir / name, follow=False))
     writes = [Write(w["path"], unpack(w["before"]), unpack(w["after"]), w["state"]) for w in data["writes"]]
     return Transaction(target, writes, data["folders"], data["empty"], data["token"])
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from skillgen.errors import IO, USAGE, SkillgenError
 from skillgen.ledger.journal import pack, unpack
+from skillgen.ledger.state import RECEIPTS, check
+from skillgen.paths import read
 from skillgen.target import Target
 
 FORMAT = 1
@@ -103,15 +105,16 @@ def file_name(key: Key) -> str:
     for name in key:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*", name):
             raise SkillgenError("bad-name", f"not a technique or family name: {name!r}", exit_code=USAGE)
-    return "receipts/{}--{}.json".format(*key)
+    return f"{RECEIPTS}/{key[0]}--{key[1]}.json"
 
 
 def load(target: Target) -> dict[Key, Receipt]:
     """All receipts of a target."""
+    check(target.state_dir)
     found = {}
-    for path in sorted(target.state_dir.glob("receipts/*.json")):
+    for path in sorted(target.state_dir.glob(f"{RECEIPTS}/*.json")):
         try:
-            receipt = Receipt.parse(path.read_bytes())
+            receipt = Receipt.parse(read(path, follow=False))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SkillgenError(
                 "receipt-damaged",

@@ -97,6 +97,7 @@ def _validate(args: argparse.Namespace) -> Result:
 
 
 def _install(args: argparse.Namespace) -> Result:
+    from skillgen.paths import given
     from skillgen.skill_install import AGENTS, install
 
     if unknown := [agent for agent in args.agent or () if agent not in AGENTS]:
@@ -106,7 +107,7 @@ def _install(args: argparse.Namespace) -> Result:
             hint=f"one of: {', '.join(AGENTS)}; most others read {AGENTS['codex']}, as codex does",
             exit_code=USAGE,
         )
-    rows = install(args.skill or [], args.agent or [], Path(args.dest).expanduser(), force=args.force)
+    rows = install(args.skill or [], args.agent or [], given(args.dest), force=args.force)
     written = sum(row["state"] not in ("unchanged", "linked") for row in rows)
     return Result(
         rows, COLUMNS["install"], f"{written} of {len(rows)} folders written" if written else "nothing to do"

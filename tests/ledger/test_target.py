@@ -85,6 +85,8 @@ def test_two_products_in_one_tree(tmp_path: Path, at: str, product: str | None, 
         pytest.param({"Megatron.Bridge-0.4.dist-info/METADATA": ""}, "0.4", id="dist-info"),
         pytest.param({"pyproject.toml": '[project]\nversion = "0.5"\n'}, "0.5", id="pyproject"),
         pytest.param({"megatron/bridge/package_info.py": "MAJOR = (\n"}, None, id="unreadable"),
+        pytest.param({"megatron/bridge/package_info.py": "(" * 9000}, None, id="nested-too-deeply"),
+        pytest.param({"pyproject.toml": "project = 1\n"}, None, id="no-table"),
     ],
 )
 def test_version(tmp_path: Path, files: dict[str, str], version: str | None) -> None:
@@ -109,6 +111,9 @@ def test_not_a_target(tmp_path: Path) -> None:
         discover(tmp_path / "nowhere")
     with refused("unknown-product", 2):
         discover(tmp_path, "nemo")
+    with refused("no-home", 2) as caught:
+        discover("~nosuch/tree")
+    assert caught.value.where == "~nosuch/tree" and caught.value.hint
 
 
 def test_git_file_that_leads_nowhere(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -77,11 +78,16 @@ def test_a_tree_that_begins_above_the_root(connect: Any, away: Path) -> None:
         assert server.refused("apply", target=".", technique=T) == OUTSIDE
 
 
-@pytest.mark.parametrize("link", ["package", "folder", "file", "receipts"])
+STATE = ["state", "state/receipts", "state/.gitignore", "state/lock", "state/journal.json"]
+
+
+@pytest.mark.parametrize("link", ["package", "folder", "file", *STATE])
 def test_a_link_out_of_the_target(link: str, reader: Any, writer: Any, tree: Path, away: Path) -> None:
     places = {"package": "megatron/bridge", "folder": "megatron/bridge/models", "file": f"megatron/bridge/{MODEL}"}
-    if link == "receipts":
-        (tree / ".skillgen").symlink_to(away, target_is_directory=True)
+    if link in STATE:
+        path = tree / link.replace("state", ".skillgen")
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(away if link in STATE[:2] else away / "megatron/bridge/__init__.py")
     else:
         path = tree / places[link]
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -132,6 +138,14 @@ def test_ruff_settings_that_stay_inside(reader: Any, tree: Path) -> None:
     assert answer["ok"] and "ruff-not-run" not in str(answer["rows"])
 
 
+def test_a_hard_link_is_not_written_through(writer: Any, tree: Path, away: Path) -> None:
+    (tree / ".skillgen").mkdir()
+    (tree / ".skillgen/.gitignore").hardlink_to(away / f"megatron/bridge/{MODEL}")
+    before = snapshot(away)
+    assert writer.refused("apply", target=str(tree), technique=T) == (3, "hard-link")
+    assert snapshot(away) == before
+
+
 def test_a_link_within_the_root_is_none_out_of_it(reader: Any, tree: Path) -> None:
     (tree / "same").symlink_to(tree)
     answer = reader("scan", target=str(tree / "same"), technique=T)
@@ -168,6 +182,17 @@ def test_a_report_through_a_link(writer: Any, tree: Path, away: Path) -> None:
     (tree / "report").mkdir()
     (tree / "report/report.md").symlink_to(away / "notes.md")
     assert writer.refused("eval", technique=T, target=str(tree), report=str(tree / "report")) == OUTSIDE
+
+
+@pytest.mark.parametrize("way", ["hard link", "pipe"])
+def test_a_report_over_what_is_no_file_of_its_own(way: str, writer: Any, tree: Path, away: Path) -> None:
+    (tree / "report").mkdir()
+    if way == "pipe":
+        os.mkfifo(tree / "report/report.md")
+    else:
+        (tree / "report/report.md").hardlink_to(away / f"megatron/bridge/{MODEL}")
+    asked = {"technique": T, "target": str(tree), "report": str(tree / "report")}
+    assert writer.refused("eval", **asked) == (3, "hard-link" if way == "hard link" else "in-the-way")
 
 
 def test_a_patch_over_a_file(writer: Any, tree: Path) -> None:

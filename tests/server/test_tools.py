@@ -118,6 +118,7 @@ def test_drift_comes_with_its_place(writer: Any, tree: Path) -> None:
         ("plan", {"technique": "ring-attention"}, 2, "unknown-technique"),
         ("plan", {"technique": T, "family": ["clip"]}, 2, "unknown-family"),
         ("apply", {"technique": T, "family": ["qwen25_vl"]}, 3, "no-context-parallel"),
+        ("plan", {"technique": "vision-frame-sharding"}, 3, "nothing-to-patch"),
         ("eval", {"technique": T}, 3, "not-applied"),
         ("eval", {"technique": T, "kind": ["speed"]}, 2, "no-such-kind"),
     ],

@@ -100,6 +100,7 @@ def test_install_into_the_current_folder(skills: Run, tmp_path: Path, monkeypatc
         (["--agent", "nobody"], "unknown-agent"),
         (["--skill", "nothing"], "unknown-skill"),
         (["--dest", "/no/such/folder"], "no-such-folder"),
+        (["--dest", "~nosuch"], "no-home"),
     ],
 )
 def test_a_mistake_writes_nothing(skills: Run, tmp_path: Path, words: list[str], code: str) -> None:
