@@ -12,6 +12,8 @@ from skillgen import cluster, subcommands
 from skillgen.errors import INTERRUPTED, IO, USAGE, SkillgenError
 
 INTERNAL = 70  # a defect of skillgen itself
+MOST = 400  # characters of an exception's text that people see: that of a syntax tree has 40,000 lines
+LINES = 400  # of a traceback, each entry of which is cut as well
 EXITS = """\
 exit codes:
   0 done, or nothing to do    1 an eval failed       2 usage, or not a target
@@ -143,39 +145,76 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
-    args = argparse.Namespace(command=next((a for a in arguments if a[0] != "-"), ""), target=None)
+    args = argparse.Namespace(command=next((a for a in arguments if a[:1] != "-"), ""), target=None)
     try:
         args = build_parser().parse_args(arguments)
         from skillgen.commands import run
 
         result = run(args)
     except SkillgenError as error:
-        return _fail(args, error, as_json)
-    except KeyboardInterrupt:
-        return _fail(args, SkillgenError("interrupted", "interrupted", exit_code=INTERRUPTED), as_json)
-    except OSError as error:
-        where = str(error.filename or "")
-        return _fail(
-            args, SkillgenError("io", error.strerror or str(error), where=where, exit_code=IO), as_json, error
-        )
-    except Exception as error:
-        hint = "a defect of skillgen: run again with SKILLGEN_DEBUG=1 and report the traceback"
-        told = SkillgenError("internal", f"{type(error).__name__}: {error}", hint=hint, exit_code=INTERNAL)
-        return _fail(args, told, as_json, error)
+        return _fail(args, error, as_json, error)
+    except (KeyboardInterrupt, Exception) as error:
+        return _fail(args, failure(error), as_json, error)
     from skillgen.output import emit
 
     try:
-        return emit(args, result, as_json)
+        code = emit(args, result, as_json)
+        sys.stdout.flush()
+        return code
     except (BrokenPipeError, SystemExit):  # the reader, `head` for one, has seen enough; rich exits then
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_stdout()
         return result.exit_code
+    except (KeyboardInterrupt, OSError) as error:  # part of the answer may be out: no second object after it
+        if isinstance(error, OSError):
+            _close_stdout()
+        return _fail(args, failure(error), False, error)
 
 
-def _fail(args: argparse.Namespace, error: SkillgenError, as_json: bool, cause: Exception | None = None) -> int:
+def _close_stdout() -> None:
+    """Let Python's own flush at the end succeed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def failure(error: BaseException) -> SkillgenError:
+    """What ended a command, as the failure that a user sees."""
+    if _interrupted(error):
+        return SkillgenError("interrupted", "interrupted", exit_code=INTERRUPTED)
+    if isinstance(error, OSError):
+        from skillgen.ledger.disk import advice
+
+        where, hint = str(error.filename or ""), advice(error)
+        return SkillgenError("io", error.strerror or str(error), where=where, hint=hint, exit_code=IO)
+    hint = "a defect of skillgen: run again with SKILLGEN_DEBUG=1 and report the traceback"
+    return SkillgenError("internal", _capped(f"{type(error).__name__}: {error}"), hint=hint, exit_code=INTERNAL)
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C began it: a context manager that it leaves may raise an error of its own, as libcst's do."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, KeyboardInterrupt):
+            return True
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            waiting += [one.__cause__, one.__context__]
+    return False
+
+
+def _capped(text: str, most: int = MOST) -> str:
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most} more characters)"
+
+
+def _fail(args: argparse.Namespace, error: SkillgenError, as_json: bool, cause: BaseException) -> int:
     if os.environ.get("SKILLGEN_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(cause or error)
+        parts = traceback.format_exception(cause)
+        lines = [line for part in parts for line in _capped(part, 5 * MOST).splitlines()]
+        if len(lines) > LINES:
+            lines[LINES // 2 : -LINES // 2] = [f"... {len(lines) - LINES} more lines"]
+        print("\n".join(lines), file=sys.stderr)
     from skillgen.output import emit_error
 
     return emit_error(args, error, as_json)

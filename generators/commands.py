@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skillgen import subcommands
-from skillgen.errors import USAGE, SkillgenError
+from skillgen.errors import IO, USAGE, SkillgenError
 from skillgen.output import Result, progress
 
 if TYPE_CHECKING:
@@ -57,9 +57,17 @@ def plan(args: argparse.Namespace) -> Result:
     diff = unified_diff(planned.changes)
     message = _idle(planned) if not diff else "nothing was written"
     if args.output and diff:
-        Path(args.output).write_bytes(diff.encode("utf-8", "surrogateescape"))
+        _write(args.output, diff)
         message = f"the patch is in {args.output}: git -C {target.root} apply {Path(args.output).resolve()}"
     return Result(_rows(planned), PLAN_COLUMNS, message, diff=diff)
+
+
+def _write(output: str, diff: str) -> None:
+    try:
+        Path(output).write_bytes(diff.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        hint = "name a file in a folder that is there and can be written"
+        raise SkillgenError("io", error.strerror or str(error), where=output, hint=hint, exit_code=IO) from error
 
 
 def apply(args: argparse.Namespace) -> Result:
@@ -79,9 +87,9 @@ def status(args: argparse.Namespace) -> Result:
     rows = [state.as_json() for state in ledger.status(target)]
     known = {(row["technique"], row["family"]) for row in rows}
     for technique in registry.names():
-        for family in _applied(registry.load(technique).rows(target)):
-            if (technique, family) not in known:
-                row = {"technique": technique, "family": family, "state": "no-receipt", "pack_version": None}
+        for found in _applied(registry.load(technique).rows(target)):
+            if (technique, found.family) not in known:
+                row = {"technique": technique, "family": found.family, "state": "no-receipt", "pack_version": None}
                 rows.append({**row, "files": []})
     shown = [{**row, "edited": [f["path"] for f in row["files"] if f["state"] != "applied"]} for row in rows]
     return Result(shown, ("technique", "family", "state", "edited", "pack_version"), "" if rows else "clean")
@@ -99,21 +107,23 @@ def revert(args: argparse.Namespace) -> Result:
         if missing or not held:
             sites = module.rows(target)
             _known(missing, sites)
-            if left := [family for family in _applied(sites) if family in missing or not families]:
+            if left := [row for row in _applied(sites) if row.family in missing or not families]:
                 raise _no_receipt(left)
         found = ledger.revert(target, args.technique, *families)
     rows = [{**state.as_json(), "state": "reverted"} for state in found]
     return Result(rows, ("technique", "family", "state"), "" if rows else "nothing to do: no such patch is applied")
 
 
-def _applied(rows: list[Row]) -> list[str]:
-    return [row.family for row in rows if row.outcome.value == "applied"]
+def _applied(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.outcome.value == "applied"]
 
 
-def _no_receipt(families: list[str]) -> SkillgenError:
+def _no_receipt(rows: list[Row]) -> SkillgenError:
+    families = ", ".join(row.family for row in rows)
     return SkillgenError(
         "no-receipt",
-        f"the patch of {', '.join(families)} is in the tree, but no receipt that says what stood there before",
+        f"the patch of {families} is in the tree, but no receipt that says what stood there before",
+        where="; ".join(row.evidence[0] for row in rows if row.evidence),
         hint="it came with a commit, a copy or a patch file: take it back the same way, e.g. git revert, git apply -R",
     )
 
@@ -190,7 +200,9 @@ def _offered(technique: str, options: dict[str, Any]) -> None:
 
     for name, value in options.items():
         if value is not None and name not in registry.load(technique).OPTIONS:
-            raise SkillgenError("no-such-option", f"{technique} has no option --{name}", exit_code=USAGE)
+            others = [f"--{option}" for option in registry.load(technique).OPTIONS]
+            hint = f"leave it out; this technique has {', '.join(others) or 'none'}"
+            raise SkillgenError("no-such-option", f"{technique} has no option --{name}", hint=hint, exit_code=USAGE)
 
 
 def _rows(planned: Planned, *, applied: bool = False) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from skillgen import registry
+from skillgen import refusals, registry
 from skillgen.collector import paused
-from skillgen.errors import DRIFT, REFUSED, USAGE, SkillgenError
+from skillgen.errors import DRIFT, SkillgenError
 from skillgen.model import AddFile, Change, Edit, FamilyPlan, Outcome, Row
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan_changes(
     space = ledger.Workspace(target)
     disk = _Disk(space)
     rows = module.rows(target)
-    chosen, idle = _choose(rows, families, {f for t, f in space.receipts if t == technique})
+    chosen, idle = _choose(target, technique, rows, families, {f for t, f in space.receipts if t == technique})
     length = checks.line_length(target.root)
     plans = [module.plan(target, row.family, options) for row in chosen]
     outdated = _outdated(space, plans)
@@ -95,28 +95,21 @@ class _Disk(dict[str, "bytes | None"]):
         return self[path]
 
 
-def _choose(rows: Sequence[Row], families: Sequence[str], ours: set[str]) -> tuple[list[Row], list[Row]]:
+def _choose(
+    target: Target, technique: str, rows: Sequence[Row], families: Sequence[str], ours: set[str]
+) -> tuple[list[Row], list[Row]]:
     """The rows to plan, and those that need nothing."""
     by_family = {row.family: row for row in rows if row.outcome is not Outcome.CANDIDATE}
-    if unknown := [family for family in families if family not in by_family]:
-        raise SkillgenError(
-            "unknown-family",
-            f"this target has no family called {unknown[0]!r}",
-            hint=f"one of: {', '.join(by_family) or 'none'}",
-            exit_code=USAGE,
-        )
     if not by_family:
-        raise SkillgenError(
-            "nothing-to-patch",
-            "this technique knows nothing in this target",
-            hint="`skillgen scan` shows which techniques do; each is for one product",
-        )
+        raise refusals.absent(target, technique)
+    if unknown := [family for family in families if family not in by_family]:
+        raise refusals.unknown(target, technique, unknown[0], by_family)
     asked = [by_family[family] for family in dict.fromkeys(families)] or list(by_family.values())
     chosen = [row for row in asked if row.plannable or (row.outcome is Outcome.APPLIED and row.family in ours)]
     idle = [row for row in asked if row not in chosen and row.outcome in (Outcome.APPLIED, Outcome.UPSTREAM)]
     refused = [row for row in asked if row not in chosen and row not in idle]
     if refused and (families or not chosen + idle):
-        raise _refusal(refused, named=bool(families))
+        raise refusals.refusal(target, technique, rows, refused, named=bool(families))
     return chosen, idle
 
 
@@ -133,22 +126,6 @@ def _outdated(space: Workspace, plans: Sequence[FamilyPlan]) -> set[str]:
         for path, entry in receipt.entries.items()
         if entry.before is None and path in new and entry.after != new[path]
     }
-
-
-def _refusal(rows: Sequence[Row], *, named: bool) -> SkillgenError:
-    row = next((row for row in rows if row.outcome is Outcome.DRIFT), rows[0])
-    if not named and row.outcome is not Outcome.DRIFT:
-        return SkillgenError("nothing-to-patch", "no family of this target can be patched", hint="see `skillgen scan`")
-    reason = row.reason if row.outcome is not Outcome.APPLICABLE else "no-adapter-yet"
-    detail = row.detail if reason == row.reason else "the technique applies, but this version cannot write the patch"
-    drift = row.outcome is Outcome.DRIFT
-    return SkillgenError(
-        reason,
-        f"{row.family} is {row.outcome.value}: {detail or reason}",
-        where=row.evidence[0] if row.evidence else "",
-        hint="; ".join(row.notes) if drift else "see `skillgen scan` for the families that can be patched",
-        exit_code=DRIFT if drift else REFUSED,
-    )
 
 
 def _stage(space: Workspace, row: Row, plan: FamilyPlan, line_length: int) -> FamilyPatch:
@@ -180,7 +157,8 @@ def _edited(path: str, before: bytes | None, edits: Sequence[Edit], line_length:
             )
         return content if before is None else before
     if before is None:
-        raise SkillgenError("file-missing", f"{path} is not there", where=path, exit_code=DRIFT)
+        hint = "use a supported version, or put the file back"
+        raise SkillgenError("file-missing", f"{path} is not there", where=path, hint=hint, exit_code=DRIFT)
     return apply_edits(before, edits, path=path, line_length=line_length, verified=verified)
 
 

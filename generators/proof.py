@@ -134,7 +134,8 @@ def _families(
     chosen = list(dict.fromkeys(asked)) or [f for f, row in by_family.items() if row.outcome is Outcome.APPLIED]
     patch = f"skillgen apply {technique} {target}"
     if not chosen:
-        raise SkillgenError("not-applied", "no family of this target is patched", hint=patch, exit_code=REFUSED)
+        message = "no family of this target is patched"
+        raise SkillgenError("not-applied", message, where=target, hint=patch, exit_code=REFUSED)
     for family in chosen:
         if family not in by_family:
             known = ", ".join(by_family) or "none"
@@ -144,5 +145,7 @@ def _families(
         control = row.outcome is Outcome.REFUSED and family in controls
         if row.outcome is not Outcome.APPLIED and not control:
             message = f"{family} is {row.outcome.value}, not applied: the eval judges patched code"
-            raise SkillgenError("not-applied", message, hint=f"{patch} --family {family}", exit_code=REFUSED)
+            hint = f"{patch} --family {family}" if row.plannable else f"it cannot be: {row.detail or row.reason}"
+            where = row.evidence[0] if row.evidence else target
+            raise SkillgenError("not-applied", message, where=where, hint=hint, exit_code=REFUSED)
     return chosen

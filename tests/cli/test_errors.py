@@ -69,11 +69,6 @@ def test_a_family_that_cannot_be_patched(command: str, family: str, code: str, s
     assert snapshot(tree) == before
 
 
-def test_a_target_without_a_plannable_family(skillgen: Skillgen, tree: Path) -> None:
-    shutil.rmtree(tree / "megatron/bridge/models/ministral3")
-    assert skillgen("apply", T, tree)[1]["error"]["code"] == "nothing-to-patch"
-
-
 MOVED = {
     "the call": ("self.get_image_features(pixel_values, image_sizes=image_sizes)", "self.see(pixel_values)"),
     "the class": ("class Ministral3Model(", "class MinistralThree("),
@@ -137,6 +132,25 @@ def test_a_read_only_folder(command: str, skillgen: Skillgen, tree: Path, monkey
     assert snapshot(tree) == before
 
 
+@pytest.mark.parametrize(
+    ("number", "does"),
+    [(errno.EROFS, "mount"), (errno.EACCES, "writable"), (errno.ENOSPC, "free space"), (errno.EDQUOT, "quota")],
+    ids=errno.errorcode.get,
+)
+def test_a_tree_that_takes_no_receipts(
+    number: int, does: str, skillgen: Skillgen, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(path: Path, *rest: object, **more: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    before = snapshot(tree)
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    code, answer = skillgen("apply", T, tree)
+    assert (code, answer["error"]["code"], answer["error"]["where"]) == (6, "read-only", str(tree))
+    assert os.strerror(number) in answer["error"]["message"] and does in answer["error"]["hint"]
+    assert snapshot(tree) == before
+
+
 @pytest.mark.parametrize(("command", "nth"), [("apply", 1), ("apply", 4), ("apply", 7), ("revert", 1), ("revert", 2)])
 def test_a_full_disk_midway(
     command: str, nth: int, skillgen: Skillgen, tree: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,7 +168,7 @@ def test_a_full_disk_midway(
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         code, answer = skillgen(command, T, tree)
-    assert code == 6 and "No space left" in answer["error"]["message"]
+    assert code == 6 and "No space left" in answer["error"]["message"] and "free space" in answer["error"]["hint"]
     assert snapshot(tree) == before
     assert skillgen(command, T, tree)[0] == 0
 
@@ -242,3 +256,4 @@ def test_a_defect_of_ours(
 def test_an_output_file_that_cannot_be_written(skillgen: Skillgen, tree: Path) -> None:
     code, answer = skillgen("plan", T, tree, "--output", tree / "no" / "such" / "folder.patch")
     assert (code, answer["error"]["code"]) == (6, "io") and answer["error"]["where"].endswith("folder.patch")
+    assert "folder" in answer["error"]["hint"]
