@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from skillgen.errors import USAGE, SkillgenError
 
-from . import processes
+from . import processes, rendezvous
 from .collect import Ending, Progress, Teller, collect
 from .environment import variables
 
@@ -144,12 +144,30 @@ def _run_here(run: Run, progress: Progress | None) -> tuple[dict[str, Any], Skil
     with tempfile.TemporaryDirectory(prefix="skillgen-eval-") as folder:
         work = Path(folder)
         run.prepare(work, shared=False)
-        command = torchrun(run.python, run.nproc, run.nnodes, run.rdzv_endpoint, work)
+        meet = rendezvous.endpoint(run.rdzv_endpoint, run.nnodes) if run.rdzv_endpoint else None
+        command = torchrun(run.python, run.nproc, run.nnodes, meet, work)
         ended = _watch(command, work, run.timeout, progress, run.backend)
-        what = f"did not end within {run.timeout:g} s" if ended is None else f"ended with exit code {ended}"
-        ending = None if ended == 0 else Ending("eval-timed-out" if ended is None else "eval-died", what)
-        record, problem = collect(work, ending, run.nproc * run.nnodes)
+        record, problem = _collected(run, work, ended, meet)
     record["rows"] = [*rows, *record["rows"]]
+    return record, problem
+
+
+def _collected(
+    run: Run, work: Path, ended: int | None, meet: str | None
+) -> tuple[dict[str, Any], SkillgenError | None]:
+    """The record of ranks that torchrun started, or should have."""
+    what = f"did not end within {run.timeout:g} s" if ended is None else f"ended with exit code {ended}"
+    ending = None if ended == 0 else Ending("eval-timed-out" if ended is None else "eval-died", what)
+    if ending is None or meet is None or not rendezvous.missed(work, ended):
+        return collect(work, ending, run.nproc * run.nnodes)
+    what = f"did not start within {run.timeout:g} s" if ended is None else f"did not start and {what}"
+    nodes = f"{run.nnodes} node{'s' if run.nnodes > 1 else ''}"
+    ending = Ending("eval-not-started", f"{what}: the rendezvous at {meet} was not completed by {nodes}")
+    record, problem = collect(work, ending, run.nproc * run.nnodes)
+    told = "\n".join([rendezvous.advice(meet, run.nnodes), *filter(None, [record["rows"][-1]["traceback"]])])
+    record["rows"][-1]["traceback"] = told
+    if problem is not None:
+        problem.hint = told
     return record, problem
 
 
@@ -177,6 +195,8 @@ def check(run: Run, slurm: Slurm | None = None) -> None:
         raise SkillgenError("too-few-ranks", f"--nproc {run.nproc}: sharding needs at least 2 ranks", exit_code=USAGE)
     if run.nnodes > 1 and not run.rdzv_endpoint and slurm is None:
         raise SkillgenError("no-rendezvous", f"--nnodes {run.nnodes} needs --rdzv-endpoint HOST:PORT", exit_code=USAGE)
+    if run.rdzv_endpoint is not None:
+        rendezvous.endpoint(run.rdzv_endpoint, run.nnodes)
     if run.baseline not in (None, "count", "contiguous"):
         message = f"--baseline {run.baseline}: it is count or contiguous"
         raise SkillgenError("no-such-baseline", message, exit_code=USAGE)
@@ -232,19 +252,27 @@ def _watch(
 
 
 def retold(run: Run, slurm: Slurm | None, report: str | Path | None) -> str:
-    """The command that a reader types to repeat this run."""
+    """The command that a reader types to repeat this run; a job is known again from wherever that is."""
     words = ["skillgen", "eval", run.technique, str(run.target.resolve()), "--nproc", str(run.nproc)]
     words += ["--backend", run.backend]
-    for option, values in (("--family", run.families), ("--kind", run.kinds or ())):
-        for value in values:
-            words += [option, value]
-    for option in ("mutate", "baseline", "mcore"):
+    probed = getattr(suite_of(run.technique), "PROBE", {}).values()
+    if list(run.kinds or ()) == ["probe"] and len(run.families) == 1 and run.families[0] in probed:
+        words += ["--probe"]
+    else:
+        words += [word for family in run.families for word in ("--family", family)]
+        words += [word for kind in run.kinds or () for word in ("--kind", kind)]
+    for option in ("mutate", "baseline"):
         if value := getattr(run, option):
             words += [f"--{option}", str(value)]
+    words += ["--mcore", str(Path(run.mcore).resolve())] if run.mcore else []
     if run.nnodes > 1:
         words += ["--nnodes", str(run.nnodes)]
     if slurm is not None:
-        words += ["--launcher", "slurm", "--submit", "--report", str(report), *slurm.settings.words()]
+        if run.python != ("python3" if slurm.settings.container_image else sys.executable):
+            words += ["--python", os.path.abspath(run.python) if os.sep in run.python else run.python]
+        words += ["--timeout", f"{run.timeout:.15g}"] if run.timeout != Run.timeout else []
+        place = str(Path(report or "").resolve())
+        words += ["--launcher", "slurm", "--submit", "--report", place, *slurm.settings.words()]
     elif run.rdzv_endpoint:
         words += ["--rdzv-endpoint", run.rdzv_endpoint]
     return re.sub(r"\s+", " ", shlex.join(words))

@@ -65,7 +65,7 @@ def _descendants(root: int) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == root and int(entry.name) != root:

@@ -123,12 +123,18 @@ def shell(command: Sequence[str], expansions: Mapping[str, str], *, wrap: str = 
 
 def exports(backend: str, given: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """What a batch script exports: name, value as the shell reads it, and why it is needed."""
+    needed = variables(backend, {})
+    fixed = {name: value for name, value in needed.items() if name in FIXED}
+    for name, value in fixed.items():
+        if given.get(name, value) != value:
+            message = f"env {name}={given[name]}: the job needs {value}, as {VARIABLES[name][1]}"
+            raise SkillgenError("bad-setting", message, exit_code=USAGE)
     ours = [
         (name, value if name in FIXED else f'"${{{name}:-{value}}}"', VARIABLES[name][1])
-        for name, value in variables(backend, {}).items()
+        for name, value in needed.items()
         if name in FIXED or name not in given
     ]
-    return [*((name, shlex.quote(value), "") for name, value in given.items() if name not in FIXED), *ours]
+    return [*((name, shlex.quote(value), "") for name, value in given.items() if name not in fixed), *ours]
 
 
 def new_folder(work: Path) -> None:
@@ -155,7 +161,11 @@ def begin(slurm: Slurm, work: Path, order: Mapping[str, Any], script: Callable[[
     if not spec.is_file():
         hint = "the command without --job writes the batch script there"
         raise SkillgenError("no-such-job", "this folder holds no job", where=str(work), hint=hint, exit_code=USAGE)
-    written = json.loads(spec.read_text())
+    try:
+        written = dict(json.loads(spec.read_text()))
+    except (ValueError, TypeError):
+        hint = "the command without --job writes it anew"
+        raise SkillgenError("no-such-job", "the order of this job is garbled", where=str(spec), hint=hint) from None
     if other := [name for name in order if written.get(name) != order[name]]:
         message = f"the job of this folder was written for another {', '.join(other)}"
         raise SkillgenError("another-job", message, where=str(spec))
@@ -167,7 +177,7 @@ def begin(slurm: Slurm, work: Path, order: Mapping[str, Any], script: Callable[[
     return slurm.job
 
 
-def late(ready: Callable[[], bool], limit: float = 60) -> None:
+def late(ready: Callable[[], object], limit: float = 60) -> None:
     """Give a shared file system time to show what another node wrote."""
     deadline = time.monotonic() + limit
     while not ready() and time.monotonic() < deadline:
@@ -190,12 +200,13 @@ def submit(script: Path) -> str:
 def state(job: str) -> State:
     """Ask the controller, which forgets a job minutes after its end, and then the accounting, which not all have."""
     told = _ask("scontrol", "show", "job", "-o", job)
-    if found := re.search(r"\bJobState=(\w+) Reason=(\S+).* ExitCode=(\d+):", told):
+    if found := re.search(r"\bJobState=(\w+) Reason=(\S+).* ExitCode=(\d{1,9}):", told):
         return State(found[1], found[2], int(found[3]))
     if "Invalid job id" not in told:
         return State("")
-    name, _, code = _ask("sacct", "-j", job, "-X", "-n", "-P", "-o", "State,ExitCode").strip().partition("|")
-    return State(name.split()[0], "", int(code.partition(":")[0])) if code else State(FORGOTTEN)
+    told = _ask("sacct", "-j", job, "-X", "-n", "-P", "-o", "State,ExitCode")
+    found = re.search(r"^(\w+)[^|\n]*\|(\d{1,9}):", told, re.MULTILINE)
+    return State(found[1], "", int(found[2])) if found else State(FORGOTTEN)
 
 
 def _ask(*command: str) -> str:

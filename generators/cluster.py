@@ -9,13 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skillgen import sbatch
 from skillgen.errors import USAGE, SkillgenError
 
 if TYPE_CHECKING:
     from skillgen.evals.slurm import Slurm
 
 NUMBERS = {"nodes": 1, "gpus_per_node": 0, "ntasks_per_node": 1, "cpus_per_task": 1}  # and the least of each
-LONGEST = 1e8  # seconds, three years: what a clock and a time limit can still count
+TINIEST, LARGEST = 1e-9, 1e9  # of a ratio
+SHORTEST, LONGEST = 1e-3, 1e8  # seconds, up to three years: what a clock and a time limit can still count
+CONTROL = r"[\x00-\x1f]"  # more than a line, or no text
+BARE = ("partition", "account", "qos", "time")  # written into an #SBATCH line as they are
 # options by the name of their profile key; `nodes` is --nnodes, as for torchrun
 OPTIONS = {
     "partition": ("NAME", "partition of the job"),
@@ -42,20 +46,23 @@ def count(least: int) -> Callable[[str], int]:
 
 
 def number(text: str, *, zero: bool = False) -> float:
-    """The type of an option that is a finite number above 0, or 0 itself where that has a sense."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number {'from 0 on' if zero else 'above 0'}")
-    return value
+    """The type of an option that is a ratio, or 0 where that has a sense."""
+    return _within(text, TINIEST, LARGEST, zero=zero)
 
 
 def seconds(text: str) -> float:
     """The type of an option that is a time."""
-    if (value := number(text)) > LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than {LONGEST:g} seconds")
+    return _within(text, SHORTEST, LONGEST, unit=" seconds")
+
+
+def _within(text: str, least: float, most: float, *, zero: bool = False, unit: str = "") -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (least <= value <= most or (zero and value == 0)):
+        told = f"{'0, or ' if zero else ''}from {least:g} to {most:g}{unit}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number {told}")
     return value
 
 
@@ -104,6 +111,8 @@ def slurm(args: argparse.Namespace, nodes: int | None, **defaults: Any) -> Slurm
         raise SkillgenError("usage", "--submit and --job: the job is submitted already", exit_code=USAGE)
     if args.job and not args.job.isdecimal():
         raise SkillgenError("usage", f"--job {args.job}: it is the number that sbatch gave", exit_code=USAGE)
+    if re.search(CONTROL, args.report):
+        raise SkillgenError("bad-setting", f"report: {args.report!r} is more than a line", exit_code=USAGE)
     from skillgen.evals.slurm import Settings, Slurm
 
     profile = read_profile(Path(args.profile)) if args.profile else {}
@@ -123,7 +132,8 @@ def read_profile(path: Path) -> dict[str, Any]:
     from skillgen.evals.slurm import Settings
 
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        text = path.read_text(encoding="utf-8")
+        found, node = yaml.load(text, Loader=yaml.BaseLoader), yaml.compose(text, Loader=yaml.BaseLoader)
     except UnicodeDecodeError as error:
         raise _wrong(f"not UTF-8: {error}", path) from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -136,6 +146,8 @@ def read_profile(path: Path) -> dict[str, Any]:
         raise SkillgenError(
             "unknown-setting", message, where=str(path), hint=f"one of: {', '.join(known)}", exit_code=USAGE
         )
+    if fault := _fault(node):
+        raise _wrong(fault, path)
     for key, value in found.items():
         shape = {"env": dict, "sbatch": list}.get(key, str)
         if not isinstance(value, shape):
@@ -150,6 +162,26 @@ def read_profile(path: Path) -> dict[str, Any]:
             except argparse.ArgumentTypeError as error:
                 raise _wrong(f"{key}: {error}", path) from None
     return found
+
+
+def _fault(node: Any, inside: str = "") -> str:
+    """What a mapping, or one of its settings, has twice or without a value; an empty text is written as such."""
+    seen = set()
+    for name, value in node.value:
+        if name.value in seen:
+            return f"{inside}{name.value} is there twice"
+        seen.add(name.value)
+        if _is_null(value):
+            return f"{inside}{name.value} has no value"
+        if value.id == "sequence" and any(map(_is_null, value.value)):
+            return f"{inside}{name.value}: an entry has no value"
+        if value.id == "mapping" and not inside and (fault := _fault(value, f"{name.value}: ")):
+            return fault
+    return ""
+
+
+def _is_null(node: Any) -> bool:
+    return node.id == "scalar" and node.style is None and node.value in ("", "~", "null", "Null", "NULL")
 
 
 def _wrong(message: str, path: Path) -> SkillgenError:
@@ -171,13 +203,17 @@ def _plain(key: str, value: Any) -> None:
     texts = (
         [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [str(value)]
     )
-    bad = [text for text in texts if not isinstance(text, str) or re.search(r"[\x00-\x1f]", text)]
+    bad = [text for text in texts if not isinstance(text, str) or re.search(CONTROL, text)]
+    place = "a batch script"
     if key == "env":
         bad += [name for name in value if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
-    elif key in ("partition", "account", "qos", "time"):
-        bad += [text for text in texts if re.search(r"\s", text)]
-    elif key == "sbatch" and (bare := [text for text in texts if isinstance(text, str) and text[:1] != "-"]):
-        message = f"sbatch: {bare[0]!r} is no option: one begins with -, e.g. --exclusive"
-        raise SkillgenError("bad-setting", message, exit_code=USAGE)
+    elif "" in texts:
+        raise SkillgenError("bad-setting", f"{key} is empty", exit_code=USAGE)
+    elif key in BARE and not bad:
+        place = "an #SBATCH line"
+        bad = [text for text in texts if re.search(r"""[\s'"\\#]""", text)]
+    elif key == "sbatch" and not bad:
+        for text in texts:
+            sbatch.refuse(text)
     if bad:
-        raise SkillgenError("bad-setting", f"{key}: {bad[0]!r} cannot stand in a batch script", exit_code=USAGE)
+        raise SkillgenError("bad-setting", f"{key}: {bad[0]!r} cannot stand in {place}", exit_code=USAGE)

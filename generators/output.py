@@ -51,7 +51,12 @@ class Result:
 def emit(args: argparse.Namespace, result: Result, as_json: bool) -> int:
     """Print a result; its exit code."""
     if as_json:
-        _print_json(args, result.exit_code, result.rows, result.error)
+        try:
+            _print_json(args, result.exit_code, result.rows, result.error)
+        except ValueError as error:
+            from skillgen.cli import failure
+
+            return emit_error(args, failure(error), True)
         return result.exit_code
     console = _console(stderr=False)
     if result.diff:
@@ -110,7 +115,7 @@ def _print_json(
         "rows": rows,
         "error": error.as_json() if error else None,
     }
-    print(json.dumps(answer, indent=1))
+    print(json.dumps(answer, indent=1, allow_nan=False))
 
 
 def _console(*, stderr: bool) -> Console:

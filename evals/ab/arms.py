@@ -32,6 +32,8 @@ class Flag:
         if not key.strip("-") or len(pair) != 2 or pair[0] == pair[1]:
             message = f"--flag {text}: it is KEY, or KEY=A,B with two values that differ"
             raise SkillgenError("bad-flag", message, exit_code=USAGE)
+        if re.search(r"[\x00-\x1f]", text):
+            raise SkillgenError("bad-flag", f"--flag {text!r}: it is more than one line", exit_code=USAGE)
         return cls(key, (pair[0], pair[1]))
 
     def words(self, value: str) -> list[str]:

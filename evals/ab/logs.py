@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,12 +9,15 @@ from dataclasses import dataclass, field
 # The lines of ranks may be interleaved: what is not a number as a whole is none.
 NUMBER = r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 LOSS = re.compile(rf"nan|[-+]?inf|{NUMBER}")
+WHOLE = r"\d{1,15}"
+COUNT = re.compile(rf"\s*({WHOLE})(?!\d)")
+LARGEST = 1e15  # more is no time and no memory
 # [2026-01-31 12:00:00] iteration        5/      20 | elapsed time per iteration (ms): 812.5 | lm loss: 2.34E+00 | ...
-BRIDGE_STEP = re.compile(r"\biteration\s+(\d+)/\s*\d+ \|(.*)")
+BRIDGE_STEP = re.compile(rf"\biteration\s+({WHOLE})/\s*{WHOLE} \|(.*)")
 # [Rank 3] (after 2 iterations) memory (GB) | mem-max-allocated-gigabytes: 73.1 | ...
 BRIDGE_MEMORY = re.compile(rf"\bmem-max-allocated-gigabytes: ({NUMBER})(?=[\s|]|$)")
 # ... | step 5 | epoch 0 | loss 2.3400 | grad_norm 1.2 | lr 1.00e-05 | mem 60.55 GiB | tps 120.00(15.00/gpu) | ...
-AUTOMODEL_STEP = re.compile(r"\bstep (\d+) \| epoch \d+ \| (.*)")
+AUTOMODEL_STEP = re.compile(rf"\bstep ({WHOLE}) \| epoch {WHOLE} \| (.*)")
 AUTOMODEL_FIELD = re.compile(rf"(\w+) (nan|-?inf|{NUMBER})(?=s?(?:[\s|(]|$))")
 MULTIMODAL_LOSSES = ("ce", "mse")  # of the recipe that trains two heads
 
@@ -32,11 +34,11 @@ class Log:
     bad: int = 0  # iterations that the trainer itself counted as skipped or NaN
 
     def _peak(self, gigabytes: float) -> None:
-        if math.isfinite(gigabytes):
+        if 0 <= gigabytes < LARGEST:
             self.memory = max(self.memory or 0.0, gigabytes)
 
     def _time(self, step: int, time: float) -> None:
-        if math.isfinite(time) and time > 0:
+        if 1 / LARGEST < time < LARGEST:
             self.times[step] = time
 
 
@@ -60,8 +62,8 @@ def _bridge(log: Log, step: int, text: str) -> None:
     numbers = {name: float(text) for name, text in named.items() if LOSS.fullmatch(text.strip())}
     log.losses[step] = {name: value for name, value in numbers.items() if name.endswith("loss")}
     log._time(step, numbers.get("elapsed time per iteration (ms)", 0))
-    counts = (re.match(r"\s*\d+", named.get(f"number of {what} iterations", "")) for what in ("skipped", "nan"))
-    log.bad += sum(int(count[0]) for count in counts if count)
+    counts = (COUNT.match(named.get(f"number of {what} iterations", "")) for what in ("skipped", "nan"))
+    log.bad += sum(int(count[1]) for count in counts if count)
 
 
 def _automodel(log: Log, step: int, text: str) -> None:

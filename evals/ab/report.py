@@ -21,8 +21,8 @@ PRINTED = {
 def write(record: dict[str, Any], folder: Path) -> None:
     """Both files, in a folder that is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "report.md").write_text("\n".join(_lines(record)) + "\n")
+    (folder / "report.json").write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / "report.md").write_text("\n".join(_lines(record)) + "\n", encoding="utf-8")
 
 
 def _lines(record: dict[str, Any]) -> Iterator[str]:

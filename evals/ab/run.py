@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import socket
 import tempfile
@@ -16,6 +17,8 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from skillgen.errors import USAGE, SkillgenError
 
 from .. import processes, slurm
 from ..collect import tail
@@ -88,6 +91,12 @@ def code_of(folder: Path, arm: Arm) -> Path:
     return folder / f"{arm.name.lower()}.code"
 
 
+def left_by(path: Path) -> tuple[int, int] | None:
+    """The exit code and the seconds of an arm that came to its end; None before that."""
+    found = re.fullmatch(r"(\d{1,9}) (\d{1,9})\n", path.read_text()) if path.is_file() else None
+    return (int(found[1]), int(found[2])) if found else None
+
+
 class Steps:
     """Tells how many steps a growing log has."""
 
@@ -97,7 +106,7 @@ class Steps:
     def __call__(self) -> None:
         if not self.path.is_file():
             return
-        with open(self.path, errors="replace") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             file.seek(self.at)
             *lines, self.rest = (self.rest + file.read()).split("\n")
             self.at = file.tell()
@@ -129,7 +138,7 @@ def _here(order: Order, folder: Path, progress: Progress) -> list[Ran]:
 
 
 def _ran(arm: Arm, path: Path, code: int | None, order: Order, seconds: float = 0, ending: str = "") -> Ran:
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     found = Ran(arm, read(lines), seconds=round(seconds, 1))
     if ending:
         found.failed = ending
@@ -161,7 +170,7 @@ def script(order: Order, report: Path, job: slurm.Slurm) -> Path:
         }
         for arm in order.arms()
     ]
-    given = {**order.variables, **job.settings.env}
+    given = _variables(order, job)
     text = render(
         "slurm/ab.sbatch.j2",
         header=job.settings.header("skillgen-ab", work / "slurm.log", 2 * order.timeout),
@@ -182,6 +191,18 @@ def script(order: Order, report: Path, job: slurm.Slurm) -> Path:
     return path
 
 
+def _variables(order: Order, job: slurm.Slurm) -> dict[str, str]:
+    """What both arms get in their environment: the user's own, and first on the path the code of the target."""
+    given = dict(job.settings.env)
+    ours = dict.fromkeys(("PYTHONUNBUFFERED", "MASTER_ADDR", "MASTER_PORT"), "the job sets it")
+    for name, why in (ours | dict.fromkeys(order.flag.variables(""), "the arms set it")).items():
+        if name in given:
+            raise SkillgenError("bad-setting", f"env {name}={given[name]}: {why}", exit_code=USAGE)
+    theirs = [given["PYTHONPATH"]] if "PYTHONPATH" in given and "PYTHONPATH" in order.variables else []
+    joined = {"PYTHONPATH": os.pathsep.join([order.variables["PYTHONPATH"], *theirs])} if theirs else {}
+    return {**order.variables, **given, **joined}
+
+
 def _there(order: Order, report: Path, job: slurm.Slurm, progress: Progress) -> tuple[list[Ran], dict[str, Any]]:
     """Both arms as one job; an arm that has left its exit code came to its end, whatever became of the job."""
     work = report.resolve() / "slurm"
@@ -197,8 +218,8 @@ def _there(order: Order, report: Path, job: slurm.Slurm, progress: Progress) -> 
     for arm in order.arms():
         path = code_of(work, arm)
         if ending is None:
-            slurm.late(path.is_file)
-        left = [int(number) for number in path.read_text().split()] if path.is_file() else []
+            slurm.late(partial(left_by, path))
+        left = left_by(path)
         lost = "" if left else ending.what if ending else "left no exit code"
         code, seconds = left or (None, 0)
         ran.append(_ran(arm, log_of(work, arm), None if code == slurm.TIMED_OUT else code, order, seconds or 0, lost))

@@ -151,11 +151,20 @@ def _retold(args: argparse.Namespace, job: Slurm | None) -> str:
     """The command that a reader types to repeat this."""
     words = ["skillgen", "ab", f"--flag={args.flag}"]
     names = ["target", "recipe", "nproc", "python"] if args.recipe else []
+    paths = _paths(args)
     for name in (*names, "timeout", "loss", "step_time", "peak_memory", "warmup"):
-        value = getattr(args, name)
+        value = paths.get(name, getattr(args, name))
         value = "none" if value is None and name in UNJUDGED else value
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
     if job:
-        words += ["--launcher", "slurm", "--submit", "--report", args.report, *job.settings.words()]
+        words += ["--launcher", "slurm", "--submit", "--report", os.path.abspath(args.report), *job.settings.words()]
     return shlex.join([*words, "--", *args.words])
+
+
+def _paths(args: argparse.Namespace) -> dict[str, str]:
+    """Options that name a place, which a reader may be elsewhere than; a name alone is looked up, not a place."""
+    found = {"target": args.target} if args.target else {}
+    found |= {"recipe": args.recipe} if args.recipe and Path(args.recipe).is_file() else {}
+    found |= {"python": args.python} if args.python and os.sep in args.python else {}
+    return {name: os.path.abspath(path) for name, path in found.items()}

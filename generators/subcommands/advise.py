@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ADVISED = ("vision-tp-dp",)
 LARGEST = 2**17  # ranks: planning takes time in their number
+MOST = 10**6  # of a size, of an image's pixels on a side, and of images: planning takes time in their number
+BLOCK = 10**9  # patches
+RATES = (1e-3, 1e6)  # of tflops, gbps and memory_gb
 COLUMNS = (
     "vision_tp", "vision_dp", "outcome", "patches", "memory_gb", "compute_ms", "exchange_ms", "total_ms", "note",
 )  # fmt: skip
@@ -72,8 +75,9 @@ def run(args: argparse.Namespace) -> Result:
     if args.technique not in ADVISED:
         registry.load(args.technique)
         raise _usage("no-advice", f"there is no advice for {args.technique}", f"there is for: {', '.join(ADVISED)}")
-    tower, job = _tower(args), _job(args)
-    _positive(args, "tflops", "gbps", "memory_gb")
+    tower = _tower(args)
+    job = _job(args, tower)
+    _within(args, *RATES, "tflops", "gbps", "memory_gb")
     if args.vision_tp is not None and args.vision_tp not in advice.degrees(tower, args.text_tp):
         raise _bad_degree(args, tower)
     memory = float("inf") if args.memory_gb is None else args.memory_gb * 1e9
@@ -130,7 +134,8 @@ def _tower(args: argparse.Namespace) -> Tower:
     from skillgen.evals.tp_dp.cost_model import TOWERS
 
     given = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in SIZES}
-    _positive(args, *(name for name in given if name != "deepstack"))
+    _within(args, 1, MOST, *(name for name in given if name != "deepstack"))
+    _within(args, 0, MOST, "deepstack")
     given = {name: size for name, size in given.items() if size is not None}
     if args.model is None and not {"hidden", "layers"} <= given.keys():
         raise _usage("no-tower", "the tower's sizes are missing", "--model NAME, or --hidden N and --layers N")
@@ -146,10 +151,12 @@ def _tower(args: argparse.Namespace) -> Tower:
     return tower
 
 
-def _job(args: argparse.Namespace) -> Job:
+def _job(args: argparse.Namespace, tower: Tower) -> Job:
     from skillgen.evals.tp_dp.cost_model import Job
 
-    _positive(args, "text_tp", "cp", "dp", "microbatches", "block_patches")
+    _within(args, 1, LARGEST, "text_tp", "cp", "dp", unit=" ranks")
+    _within(args, 1, MOST, "microbatches")
+    _within(args, 1, BLOCK, "block_patches")
     ranks = args.text_tp * args.cp * args.dp
     if ranks > LARGEST:
         raise _usage("bad-size", f"--text-tp x --cp x --dp must be at most {LARGEST} ranks, got {ranks}")
@@ -157,10 +164,15 @@ def _job(args: argparse.Namespace) -> Job:
         raise _usage("no-images", "no images were given", "--images HxW or HxWxN, those of one microbatch")
     images = []
     for text in args.images:
-        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", text)
-        if not found:
-            raise _usage("bad-images", f"--images must be HxW or HxWxN with positive numbers, got {text!r}")
-        height, width, count = (int(number or 1) for number in found.groups())
+        found = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
+        height, width, count = (int(number or 1) for number in found.groups()) if found else (MOST + 1, 0, 0)
+        if max(height, width, count) > MOST:
+            told = f"--images must be HxW or HxWxN with positive numbers up to {MOST}, got {text!r}"
+            raise _usage("bad-images", told)
+        if min(height, width) < (side := tower.patch_size * tower.merge_size):
+            told = f"--images {text}: a side is shorter than the {side} pixels of a merge window "
+            told += f"(--patch-size {tower.patch_size} x --merge-size {tower.merge_size})"
+            raise _usage("bad-size", told)
         images.append((height, width, count))
     return Job(
         text_tp=args.text_tp,
@@ -174,11 +186,12 @@ def _job(args: argparse.Namespace) -> Job:
     )
 
 
-def _positive(args: argparse.Namespace, *names: str) -> None:
+def _within(args: argparse.Namespace, least: float, most: float, *names: str, unit: str = "") -> None:
     for name in names:
         value = getattr(args, name)
-        if value is not None and not value > 0:
-            raise _usage("bad-size", f"--{name.replace('_', '-')} must be positive, got {value:g}")
+        if value is not None and not least <= value <= most:
+            told = f"--{name.replace('_', '-')} must be from {least} to {most}{unit}, got {value}"
+            raise _usage("bad-size", told)
 
 
 def _bad_degree(args: argparse.Namespace, tower: Tower) -> SkillgenError:

@@ -166,6 +166,8 @@ def test_how_a_flag_is_given(text: str, words: Any, variables: Any) -> None:
     [
         (["--flag", "a=b"], "bad-flag"),
         (["--flag", "a=b,b"], "bad-flag"),
+        (["--flag", "a\nid"], "bad-flag"),
+        (["--flag", "a=b,c\nid"], "bad-flag"),
         (["--flag", "a"], "no-command"),
         (["--flag", "a", "--target", "."], "no-command"),
         (["--flag", "a", "--recipe", "x"], "no-target"),

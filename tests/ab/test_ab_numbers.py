@@ -12,6 +12,7 @@ from skillgen.cli import main
 from skillgen.errors import EVAL_FAILED, USAGE
 from skillgen.evals.ab.judge import Limits, headline, judge
 from skillgen.evals.ab.logs import read
+from skillgen.evals.ab.run import left_by
 
 BRIDGE = "iteration 1/ 9 | elapsed time per iteration (ms): {} | lm loss: {} | number of skipped iterations: {} |"
 AUTOMODEL = "step 1 | epoch 0 | loss {} | lr 1e-05 | mem {} GiB | tps {}(1.00/gpu) | num_label_tokens 4"
@@ -25,7 +26,7 @@ def test_a_loss_that_is_no_number_is_no_loss(loss: str) -> None:
     assert read([AUTOMODEL.format(loss, "1.00", "4.00")]).losses == {1: {}}
 
 
-@pytest.mark.parametrize("time", ["8x12", "1.2.3", "nan", "inf", "0", "-1"])
+@pytest.mark.parametrize("time", ["8x12", "1.2.3", "1,200.00", "nan", "inf", "1.7e308", "0", "-1"])
 def test_a_time_that_is_none_does_not_count(time: str) -> None:
     log = read([BRIDGE.format(time, "2.5E+00", "  1[Rank 3]")])
     assert log.times == {} and log.losses == {1: {"lm loss": 2.5}} and log.bad == 1
@@ -33,7 +34,7 @@ def test_a_time_that_is_none_does_not_count(time: str) -> None:
     assert log.times == {} and log.losses == {1: {"loss": 2.5}}
 
 
-@pytest.mark.parametrize("memory", ["1.2.3", "1.2[Rank", "1e999"])
+@pytest.mark.parametrize("memory", ["1.2.3", "1,200.00", "1.2[Rank", "1e999", "1.7e308"])
 def test_a_peak_that_is_no_number_does_not_count(memory: str) -> None:
     assert read([MEMORY.format(memory), AUTOMODEL.format("2.5", memory, "4.00")]).memory is None
 
@@ -43,6 +44,30 @@ def test_a_garbled_line_is_a_failure_with_a_reason(capsys: pytest.CaptureFixture
     assert main(["ab", "--flag", "A", "--json", "--warmup", "0", "--", "echo", line]) == EVAL_FAILED
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["losses track"]["status"] == "failed" and "step 1 is nan" in rows["losses track"]["reason"]
+
+
+DIGITS = "9" * 5000  # more than int() takes
+
+
+def test_a_number_that_goes_on_and_on_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [BRIDGE.replace(old, new).format("1.0", "2.0", 0) for old, new in (("1/", f"{DIGITS}/"), ("9 ", DIGITS))]
+    assert read(lines).losses == {}
+    assert read([AUTOMODEL.replace("step 1", f"step {DIGITS}").format("2.5", "1.00", "4.00")]).losses == {}
+    log = read([BRIDGE.format("812.5", "2.5", DIGITS)])
+    assert log.losses == {1: {"lm loss": 2.5}} and log.bad == 0
+    line = f"iteration {DIGITS}/ 12 | lm loss: {DIGITS} |\niteration 1/ 12 | lm loss: {DIGITS} |"
+    command = ["ab", "--flag", "A", "--json", "--report", str(tmp_path), "--", "echo", line]
+    assert main(command) == EVAL_FAILED and json.loads(capsys.readouterr().out)["error"]["code"] == "ab-failed"
+    report = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert report["arms"]["A"]["losses"] == {"1": {"lm loss": None}}
+
+
+@pytest.mark.parametrize("left", ["", "0\n", "zero 5\n", f"{DIGITS} 5\n", "0 5 6\n"])
+def test_an_exit_code_that_a_job_left_half_written(tmp_path: Path, left: str) -> None:
+    (tmp_path / "a.code").write_text(left)
+    assert left_by(tmp_path / "a.code") is None
+    (tmp_path / "a.code").write_text("0 5\n")
+    assert left_by(tmp_path / "a.code") == (0, 5)
 
 
 def test_losses_may_go_unjudged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,8 +86,10 @@ def test_losses_may_go_unjudged(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 WRONG = [("--poll", "-1"), ("--poll", "nan"), ("--poll", "0"), ("--timeout", "nan"), ("--timeout", "0")]
 WRONG += [("--timeout", "-1"), ("--timeout", "1e308"), ("--nproc", "0"), ("--queue-limit", "-1"), ("--nnodes", "0")]
+WRONG += [("--poll", "1e-320"), ("--timeout", "1e-320")]
 WRONG += [("--queue-limit", "inf"), ("--cpus-per-task", "0"), ("--gpus-per-node", "-1")]
 OF_AB = [("--loss", "-1"), ("--loss", "nan"), ("--loss", "x"), ("--warmup", "-3"), ("--step-time", "nan")]
+OF_AB += [("--loss", "1e308"), ("--loss", "1e-320")]
 OF_AB += [("--peak-memory", "0")]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
-from skillgen.evals import environment, launch
+from skillgen.evals import environment, launch, processes, rendezvous
 from skillgen.evals.report_check import fault
 
 RECORD = {
@@ -52,6 +52,8 @@ def finished(record: dict[str, Any]) -> str:
     [
         ({"nproc": 1}, "too-few-ranks"),
         ({"nnodes": 2}, "no-rendezvous"),
+        ({"rdzv_endpoint": "127.0.0.1:notaport"}, "bad-rendezvous"),
+        ({"nnodes": 2, "rdzv_endpoint": "127.0.0.1:99999"}, "bad-rendezvous"),
         ({"baseline": "random"}, "no-such-baseline"),
         ({"mcore": "/nowhere"}, "not-megatron-core"),
         ({"python": "/bin/false"}, "no-python"),
@@ -155,6 +157,87 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+ENDPOINTS = {"node1:29501": "node1:29501", "node1": "node1:29400", " 10.0.0.7:1 ": "10.0.0.7:1", "a.b-c_d:65535": ""}
+ENDPOINTS |= {"[::1]:29501": "[::1]:29501", "[fe80::1]": "[fe80::1]:29400", "localhost:00080": "localhost:80"}
+
+
+@pytest.mark.parametrize("given", ENDPOINTS)
+def test_where_nodes_meet_is_read_as_torchrun_does(given: str) -> None:
+    torch = pytest.importorskip("torch.distributed.elastic.rendezvous.utils")
+    meet = rendezvous.endpoint(given, 2)
+    assert meet == (ENDPOINTS[given] or given)
+    assert torch.parse_rendezvous_endpoint(meet, 1) == torch.parse_rendezvous_endpoint(given, 29400)
+
+
+WRONG = ["", ":29501", "29501", "127.0.0.1:notaport", "127.0.0.1:99999", "127.0.0.1:", "h:-1", "h:0", "127.0.0.300:1"]
+WRONG += ["::1", "fe80::1:29501", "[::g]:1", "[]:1", "a b:1", "http://h:1", "h:1:2", "h:\u0661", "h:123456"]
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_where_no_nodes_can_meet(given: str) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        rendezvous.endpoint(given, 2)
+    assert (caught.value.code, caught.value.exit_code) == ("bad-rendezvous", USAGE)
+    assert f"--rdzv-endpoint {given!r}" in caught.value.message and "29400" in caught.value.hint
+
+
+def test_one_node_may_take_any_free_port() -> None:
+    assert rendezvous.endpoint("localhost:0", 1) == "localhost:0"
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("import time; time.sleep(60)", "did not start within 1.5 s"),
+        ("import sys; sys.exit('RendezvousTimeoutError')", "did not start and ended with exit code 1"),
+    ],
+)
+def test_a_node_that_never_comes(
+    monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path, script: str, told: str
+) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        run(monkeypatch, script, timeout=1.5, nnodes=2, rdzv_endpoint="localhost", report=tmp_path)
+    assert (caught.value.code, caught.value.exit_code) == ("eval-not-started", EVAL_FAILED)
+    told += ": the rendezvous at localhost:29400 was not completed by 2 nodes"
+    (row,) = json.loads((tmp_path / "report.json").read_text())["rows"]
+    for text in (caught.value.message, row["reason"]):
+        assert f"the 4 ranks {told}, during start-up" in text
+    for text in (caught.value.hint, row["traceback"]):
+        assert "on each of the 2 nodes" in text and "localhost is another machine on each" in text
+    assert ("RendezvousTimeoutError" in row["traceback"]) == ("RendezvousTimeoutError" in script)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import sys; sys.exit('no such module')",
+        "(work / 'logs/none_x/attempt_0/0').mkdir(parents=True); import time; time.sleep(60)",
+    ],
+)
+def test_nodes_that_met_or_never_tried_are_not_said_to_have_missed_each_other(
+    monkeypatch: pytest.MonkeyPatch, ready: None, script: str
+) -> None:
+    with pytest.raises(SkillgenError) as caught:
+        run(monkeypatch, script, timeout=1.5, nnodes=2, rdzv_endpoint="localhost")
+    assert caught.value.code in ("eval-died", "eval-timed-out") and "rendezvous" not in caught.value.message
+
+
+def test_a_process_whose_name_is_no_text_is_seen(tmp_path: Path) -> None:
+    """Linux cuts a name after 15 bytes, within a letter too."""
+    name = os.fsencode(tmp_path) + b"/aaaaaaaaaaaaaa\xc3\xa9"
+    os.symlink("/bin/sleep", name)
+    other = subprocess.Popen([name, "60"], start_new_session=True)
+    try:
+        stat = Path(f"/proc/{other.pid}/stat")
+        deadline = time.monotonic() + 10
+        while b"\xc3)" not in stat.read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert b"\xc3)" in stat.read_bytes() and processes._descendants(other.pid) == []
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_one_torchrun_with_the_ranks_asked_for() -> None:

@@ -14,9 +14,9 @@ from skillgen.cli import main
 from skillgen.errors import USAGE
 from skillgen.evals import slurm
 from skillgen.evals.slurm import Settings, State
-from tests.scan.frames import write
 from tests.slurm import cluster
-from tests.test_blockdiag_gqa import DISPATCH, FALLBACK, MODEL, RUNTIME
+
+from .batch import directives, patched, written
 
 PROFILE = """\
 partition: batch
@@ -33,24 +33,7 @@ sbatch: [--exclusive]
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A target of which one family is patched, in a world where all dependencies are there."""
-    write(tmp_path / "tree", {MODEL: DISPATCH, RUNTIME: FALLBACK})
-    monkeypatch.setattr("skillgen.evals.launch._need", lambda *_: None)
-    assert main(["apply", "blockdiag-gqa", str(tmp_path / "tree"), "--no-lint"]) == 0
-    return tmp_path / "tree"
-
-
-def written(tree: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
-    capsys.readouterr()
-    command = ["eval", "blockdiag-gqa", str(tree), "--launcher", "slurm", "--json", *options]
-    exit_code = main(command)
-    answer = json.loads(capsys.readouterr().out)
-    return exit_code, answer["rows"][0] if answer["rows"] else answer["error"]
-
-
-def directives(text: str) -> dict[str, str]:
-    lines = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH ")]
-    return dict(line.partition("=")[::2] for line in lines)
+    return patched(tmp_path / "tree", monkeypatch)
 
 
 def test_options_beat_the_profile(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,29 +111,6 @@ def test_an_ab_run_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         said = f"VISION_DP={value} timeout --kill-after=30 3600 {srun} --kill-on-bad-exit=1 python 'x y.py' \\\n    "
         said += f'"--nodes=$SLURM_JOB_NUM_NODES" "$head:$port" > {tmp_path}/r/slurm/{arm}.log 2>&1\n'
         assert said in text
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "told"),
-    [
-        ("partition: a\npartitoin: b\nnode: 2\n", "unknown-setting", "no such setting: partitoin, node"),
-        ("nodes: two\n", "bad-profile", "nodes is a number, not 'two'"),
-        ("env: [A=1]\n", "bad-profile", "env is a mapping"),
-        ("- partition\n", "bad-profile", "a profile maps settings to values"),
-        ("a: [\n", "bad-profile", "no YAML"),
-        ("nodes: 0\n", "bad-profile", "nodes: '0' is not a whole number from 1 on"),
-        ("partition: \udcff\n", "bad-profile", "not UTF-8"),
-        ("sbatch: [exclusive]\n", "bad-setting", "'exclusive' is no option"),
-        ('account: "x\\n#SBATCH --uid=0"\n', "bad-setting", "cannot stand in a batch script"),
-        ("env: {'A B': c}\n", "bad-setting", "env: 'A B' cannot stand"),
-    ],
-)
-def test_a_profile_that_is_wrong(tree: Path, tmp_path: Path, capsys: Any, text: str, code: str, told: str) -> None:
-    profile = tmp_path / "site.yaml"
-    profile.write_bytes(text.encode(errors="surrogateescape"))
-    exit_code, error = written(tree, capsys, "--report", str(tmp_path / "report"), "--profile", str(profile))
-    assert (exit_code, error["code"]) == (USAGE, code) and told in error["message"]
-    assert error["where"] in (str(profile), "")
 
 
 @pytest.mark.parametrize(
@@ -232,6 +192,11 @@ FOUND = "JobId=7 JobName=x QOS=(null) JobState={} Reason={} Dependency=(null) Ex
     ("answers", "state"),
     [
         ({"scontrol": FOUND.format("FAILED", "NonZeroExitCode", 3)}, State("FAILED", "NonZeroExitCode", 3)),
+        ({"scontrol": FOUND.format("FAILED", "NonZeroExitCode", "9" * 5000)}, State("")),
+        ({"scontrol": "Invalid job id specified", "sacct": "|0:0\n"}, State("FORGOTTEN")),
+        ({"scontrol": "Invalid job id specified", "sacct": f"FAILED|{'9' * 5000}:0\n"}, State("FORGOTTEN")),
+        ({"scontrol": "Invalid job id specified", "sacct": "FAILED|none\n"}, State("FORGOTTEN")),
+        ({"scontrol": "Invalid job id specified", "sacct": "sacct: late\nFAILED|3:0\n"}, State("FAILED", "", 3)),
         ({"scontrol": "slurm_load_jobs error: Unable to contact slurm controller"}, State("")),
         ({"scontrol": "Invalid job id specified", "sacct": "CANCELLED by 0|0:0\n"}, State("CANCELLED")),
         (

@@ -27,7 +27,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
     def run(*arguments: str) -> tuple[int, dict[str, Any]]:
         code = main([*arguments, "--json"])
-        return code, json.loads(capsys.readouterr().out)
+        return code, json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
     return run
 
@@ -151,8 +151,17 @@ ERRORS = {
     ),
     "heads that hidden has not": (["--images", "64x64", "--heads", "7"], "bad-size", "--hidden 1152, got 7"),
     "too many levels": (["--images", "64x64", "--deepstack", "28"], "bad-size", "27 layers, got 28"),
-    "no rank": (["--images", "64x64", "--cp", "0"], "bad-size", "--cp must be positive, got 0"),
-    "no memory": (["--images", "64x64", "--memory-gb", "nan"], "bad-size", "--memory-gb must be positive"),
+    "no rank": (["--images", "64x64", "--cp", "0"], "bad-size", "--cp must be from 1 to 131072 ranks, got 0"),
+    "no memory": (["--images", "64x64", "--memory-gb", "nan"], "bad-size", "--memory-gb must be from 0.001 to"),
+    "an image below a window": (["--images", "64x64", "--images", "31x640"], "bad-size", "--images 31x640: a side is"),
+    "a window above an image": (
+        ["--images", "1024x768", "--merge-size", "1000"],
+        "bad-size",
+        "shorter than the 16000 pixels of a merge window (--patch-size 16 x --merge-size 1000)",
+    ),
+    "a patch above an image": (["--images", "1024x768x8", "--patch-size", "2000"], "bad-size", "the 4000 pixels"),
+    "an endless image": (["--images", "64x" + "6" * 5000], "bad-images", "up to 1000000"),
+    "an endless number of images": (["--images", "64x64x1000001"], "bad-images", "up to 1000000"),
     "a block smaller than an image": ([*BLOCKS, "8"], "bad-size", "at least the largest image's 16, got 8"),
     "a block that cuts a window": ([*BLOCKS, "18"], "bad-size", "multiple of the 4 patches"),
 }
@@ -163,6 +172,32 @@ def test_usage_errors_name_what_was_wrong(say: Say, arguments: list[str], error:
     code, answer = say(*ADVISE, *arguments)
     assert code == 2 and not answer["ok"] and answer["rows"] == [] and answer["error"]["code"] == error
     assert words in answer["error"]["message"] + answer["error"]["hint"]
+
+
+SIZES = ["hidden", "layers", "intermediate", "heads", "out-hidden", "patch-size", "merge-size", "microbatches"]
+RANGES = {name: (f"from 1 to {10**6}", ["0", "-1", str(10**6 + 1), "1" + "0" * 400]) for name in SIZES}
+RANGES |= {"deepstack": (f"from 0 to {10**6}", ["-1"])}
+RANGES |= {"block-patches": (f"from 1 to {10**9}", ["0", "1" + "0" * 400])}
+RANGES |= {name: ("from 1 to 131072 ranks", ["0", "131073"]) for name in ("cp", "dp")}
+FLOATS = ["0", "-1", "1e-320", "1e-4", "1e7", "inf", "nan", "-inf"]
+RANGES |= dict.fromkeys(("tflops", "gbps", "memory-gb"), ("from 0.001 to 1000000.0", FLOATS))
+
+
+@pytest.mark.parametrize(
+    ("option", "told", "value"),
+    [(f"--{name}", told, value) for name, (told, values) in RANGES.items() for value in values],
+)
+def test_a_number_out_of_range_is_named_with_its_range(say: Say, option: str, told: str, value: str) -> None:
+    code, answer = say(*ADVISE, "--images", "64x64", f"{option}={value}")
+    assert code == 2 and answer["error"]["code"] == "bad-size"
+    assert answer["error"]["message"].startswith(f"{option} must be {told}, got ")
+
+
+@pytest.mark.parametrize("extreme", [{"tflops": "0.001", "gbps": "0.001"}, {"tflops": "1e6", "gbps": "1e6"}], ids=str)
+def test_at_the_ends_of_the_ranges_every_figure_is_a_number(say: Say, extreme: dict[str, str]) -> None:
+    words = [word for name, value in extreme.items() for word in (f"--{name}", value)]
+    words += [f"--{name}={10**6}" for name in ("hidden", "layers", "heads", "out-hidden", "microbatches")]
+    assert say(*ADVISE, "--images", "1000000x1000000x1000000", *words)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -202,7 +237,7 @@ def test_ranks_that_no_cluster_has_are_refused(say: Say, ranks: tuple[str, ...])
     assert code == 2 and answer["error"]["code"] == "bad-size" and "ranks" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize(("images", "gains"), [("1024x768x8", True), ("28x28", False)])
+@pytest.mark.parametrize(("images", "gains"), [("1024x768x8", True), ("32x32", False)])
 def test_people_are_told_where_nothing_gains(capsys: pytest.CaptureFixture[str], images: str, gains: bool) -> None:
     assert main([*ADVISE, "--cp", "2", "--images", "1024x768" if not gains else images, "--images", images]) == 0
     assert ("leave it as it is" in capsys.readouterr().out) is not gains
