@@ -9,13 +9,16 @@ import importlib.util
 import os
 import pkgutil
 import platform
-import subprocess
 import sys
 import types
 import typing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
+
+from skillgen.target import discover
+
+from .environment import PRODUCT_OF, git, version
 
 BRIDGE = "megatron.bridge"
 SHELLS = ("", ".models", ".models.common", ".utils", ".training", ".training.utils")
@@ -106,6 +109,12 @@ class Harness(TargetHarness):
         self._stand_in_for_triton()
         self.shells(*SHELLS)
 
+    def before_tests(self) -> None:
+        """Tests want the target's packages with their initialisers."""
+        from .upstream_bridge import before_tests
+
+        before_tests(self.package)
+
     def _backport_override(self) -> None:
         if not hasattr(typing, "override"):
             import typing_extensions
@@ -175,14 +184,20 @@ def installed(name: str) -> bool:
 
 
 class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """While entered, packages that are not installed import as inert modules, whatever lies below them."""
+    """While entered, packages that are not installed import as inert modules, whatever lies below them.
+
+    A dotted name is a module below a package that is there.
+    """
 
     def __init__(self, *names: str) -> None:
         self.absent = tuple(name for name in names if name not in sys.modules and not installed(name))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        mine = name.partition(".")[0] in self.absent
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if mine else None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if self.stands_for(name) else None
+
+    def stands_for(self, name: str) -> bool:
+        """Whether a module is one of the absent, or lies below one."""
+        return any(name == absent or name.startswith(f"{absent}.") for absent in self.absent)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return _InertModule(spec.name)
@@ -197,7 +212,7 @@ class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __exit__(self, *_: object) -> None:
         """Whoever asks later whether a package is there must hear that it is not."""
         sys.meta_path.remove(self)
-        for name in [name for name in sys.modules if name.partition(".")[0] in self.absent]:
+        for name in list(filter(self.stands_for, sys.modules)):
             del sys.modules[name]
 
 
@@ -208,7 +223,7 @@ def environment(harness: TargetHarness | None, backend: str) -> dict[str, Any]:
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in harness.versions if harness is not None else TargetHarness.versions:
         module = sys.modules.get(package)
-        versions[package] = getattr(module, "__version__", None) or ("present" if module else "absent")
+        versions[package] = (version(module) or "present") if module else "absent"
     gpu = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if backend == "nccl" else []
     record: dict[str, Any] = {
         "versions": versions,
@@ -226,14 +241,11 @@ def environment(harness: TargetHarness | None, backend: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def target_record(harness: TargetHarness) -> dict[str, Any]:
     """Path, version, commit (with a dirty mark) and runtime version of the target."""
-    info = harness.load("package_info")
-    record = {"path": str(harness.root), "version": getattr(info, "__version__", "unknown"), "commit": None}
-    if (harness.root / ".git").exists():
-        git = ["git", "-C", str(harness.root)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True)
-        if commit.returncode == 0:
-            record["commit"] = commit.stdout.strip() + (" (patched)" if dirty.stdout.strip() else "")
+    target = discover(harness.root, PRODUCT_OF[harness.package])
+    record: dict[str, Any] = {"path": str(harness.root), "version": target.version or "unknown"}
+    commit = git(target, "rev-parse", "HEAD")
+    patched = " (patched)" if git(target, "status", "--porcelain", "-uno") else ""
+    record["commit"] = f"{commit}{patched}" if commit else None
     runtime = sys.modules.get(harness.runtime_name)
     record["runtime"] = getattr(runtime, "__version__", None)
     return record

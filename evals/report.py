@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import comparison, upstream
-from .report_check import NAME, SCHEMA, judged, read
+from .report_check import NAME, SCHEMA, judged, read, verdict
 from .report_page import page
 from .report_plots import bars
 from .report_rows import costs, family, number, worst
@@ -30,16 +30,11 @@ def finish(record: dict[str, Any]) -> dict[str, Any]:
     record["patched"] = origin(record["target"], record["technique"]) if "target" in record else {}
     if record["patched"] and not record["mutate"]:  # broken code proves nothing, whoever wrote it
         record["code"] = stamp(record["technique"], record["target"])
-    counts, unproven, ok = judged(rows)
+    counts, _, ok = judged(rows)
     record |= {"counts": counts, "ok": ok}
     record["gains"] = [gain(row) for row in costs(record) if row["status"] == "passed"]
     record["gains"] += [upstream.gain(row) for row in rows if row["kind"] == upstream.KIND and "numbers" in row]
-    told = ", ".join(f"{number} {status}" for status, number in counts.items())
-    about = f" for {', '.join(unproven)}" if counts["passed"] and not counts["failed"] else ""
-    word = "PASS" if ok else "FAIL" if counts["failed"] else f"NOTHING PROVEN{about}"
-    record["verdict"] = f"{word}: {told} on {record['nproc']} ranks ({record['backend']}), {record['seconds']:g} s"
-    if record["mutate"]:
-        record["verdict"] += f"; the runtime was broken on purpose ({record['mutate']})"
+    record["verdict"] = verdict(record)
     return record
 
 

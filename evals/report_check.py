@@ -3,37 +3,70 @@
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from skillgen import paths
+from skillgen.card_form import unlike
 from skillgen.errors import IO, USAGE, SkillgenError
 
-from .report_rows import STATUSES
+from .report_plots import PLOTS
+from .report_rows import STATUSES, costs, split
 
 SCHEMA = 1
 NAME = "report.json"
-RECORD = {
+NUMBER = (int, float)
+WORD = (str, type(None))
+PATCHED = {"product": str, "version": WORD, "kind": str, "commit": WORD, "families": {"*": str}}
+TARGET = {"path?": WORD, "version?": WORD, "commit?": WORD, "runtime?": WORD}
+ENVIRONMENT = {
+    "versions?": {"*": str},
+    "variables?": {"*": str},
+    "platform?": str,
+    "cpu?": WORD,
+    "cores?": (int, type(None)),
+    "threads_per_rank?": int,
+    "gpu?": [str],
+    "hosts?": [str],
+    "target?": (TARGET, type(None)),
+}
+RECORD: dict[str, Any] = {
     "technique": str,
     "command": str,
+    "target": str,
     "verdict": str,
     "backend": str,
     "finished": str,
+    "pack_version": str,
     "nproc": int,
-    "seconds": (int, float),
+    "seconds": NUMBER,
     "ok": bool,
     "rows": list,
-    "families": list,
-    "kinds": list,
-    "stand_ins": list,
-    "gains": list,
-    "counts": dict,
-    "environment": dict,
-    "patched": dict,
-    "mutate": (str, type(None)),
+    "families": [str],
+    "kinds": [str],
+    "stand_ins": [str],
+    "gains": [str],
+    "counts": {"*": int},
+    "environment": ENVIRONMENT,
+    "patched": ({}, PATCHED),
+    "code?": {"sha256": WORD, "patch": str},
+    "baseline?": WORD,
+    "mutate": WORD,
 }
-ROW = {"family": str, "variant": str, "kind": str, "name": str, "reason": str, "seconds": (int, float)}
+ROW: dict[str, Any] = {
+    "family": str,
+    "variant": str,
+    "kind": str,
+    "name": str,
+    "reason": str,
+    "seconds": NUMBER,
+    "checks?": {"*": list},
+    "numbers?": {"*": list},
+    "traceback?": str,
+}
 
 
 def judged(rows: list[dict[str, Any]]) -> tuple[dict[str, int], list[str], bool]:
@@ -45,6 +78,16 @@ def judged(rows: list[dict[str, Any]]) -> tuple[dict[str, int], list[str], bool]
     return {status: counts[status] for status in STATUSES}, unproven, ok
 
 
+def verdict(record: dict[str, Any]) -> str:
+    """The line that a report's rows earn."""
+    counts, unproven, ok = judged(record["rows"])
+    told = ", ".join(f"{number} {status}" for status, number in counts.items())
+    about = f" for {', '.join(unproven)}" if counts["passed"] and not counts["failed"] else ""
+    word = "PASS" if ok else "FAIL" if counts["failed"] else f"NOTHING PROVEN{about}"
+    line = f"{word}: {told} on {record['nproc']} ranks ({record['backend']}), {record['seconds']:g} s"
+    return f"{line}; the runtime was broken on purpose ({record['mutate']})" if record["mutate"] else line
+
+
 def read(place: str | Path) -> dict[str, Any]:
     """The record in a folder that `--report` named, or in its JSON file.
 
@@ -54,7 +97,7 @@ def read(place: str | Path) -> dict[str, Any]:
     path = Path(place)
     path = path / NAME if path.is_dir() else path
     try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))
+        record = parse(paths.read(path))
     except FileNotFoundError:
         hint = f"name a folder that `skillgen eval --report` wrote, or its {NAME}"
         raise SkillgenError("no-report", f"no such report: {path}", where=str(path), hint=hint, exit_code=IO) from None
@@ -70,49 +113,71 @@ def read(place: str | Path) -> dict[str, Any]:
     return record
 
 
-def fault(record: Any) -> str:
-    """What is wrong with a record, in one line; empty if nothing is."""
+def parse(data: bytes) -> Any:
+    """The value that a report's JSON says; ValueError for what no report of ours holds and no reader could show."""
+
+    def number(text: str) -> int | float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"{text[:20]} is no number that JSON has, or too large a one")
+        return value if any(sign in text for sign in ".eE") else int(text)
+
+    value = json.loads(data.decode("utf-8"), parse_float=number, parse_int=number, parse_constant=number)
+    json.dumps(value, ensure_ascii=False).encode()  # half a character, as in an escape, cannot be printed
+    return value
+
+
+def fault(record: Any, *, kept: bool = False) -> str:
+    """What is wrong with a record, in one line; empty if nothing is. One that the card has `kept` is reduced."""
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
         return f"no report of an eval: it has no schema number, and {SCHEMA} is read here"
     if schema != SCHEMA:
         return f"its schema is {schema}, and {SCHEMA} is read here"
-    for name, kind in RECORD.items():
-        if name not in record or not _is(record[name], kind):
-            return f"{name!r} is missing or of another type"
+    form = RECORD | {"environment": ENVIRONMENT | {"hosts?": int}} if kept else RECORD
+    if place := unlike(record, form):
+        return f"{place!r} is missing or of another type"
+    if not _runs(record["command"]):
+        return "'command' is no command line"
     for number, row in enumerate(record["rows"]):
         if wrong := _row_fault(row):
             return f"rows[{number}]: {wrong}"
     counts, _, ok = judged(record["rows"])
     if (record["counts"], record["ok"]) != (counts, ok):
         return f"it says {record['counts']}, ok {record['ok']}, and its rows say {counts}, ok {ok}"
+    if record["verdict"] != (earned := verdict(record)):
+        return f"its verdict is {record['verdict']!r}, and its rows say {earned!r}"
     return ""
 
 
 def _row_fault(row: Any) -> str:
     if not isinstance(row, dict):
         return "no object"
-    for name, kind in ROW.items():
-        if name not in row or not _is(row[name], kind):
-            return f"{name!r} is missing or of another type"
+    for name in ("checks", "numbers"):
+        if unlike(row.get(name, {}), {"*": list}):
+            return f"{name!r} has another form"
+    if place := unlike(row, ROW):
+        return f"{place!r} is missing or of another type"
     if row.get("status") not in STATUSES:
         return f"status {row.get('status')!r} is none of {', '.join(STATUSES)}"
-    forms: dict[str, Callable[[Any], bool]] = {"checks": _pair, "numbers": lambda value: isinstance(value, list)}
-    for name, right in forms.items():
-        held = row.get(name, {})
-        if not isinstance(held, dict) or not all(map(right, held.values())):
-            return f"{name!r} has another form"
-    over = any(not value <= limit for value, limit in row.get("checks", {}).values())
+    checks = row.get("checks", {}).values()
+    if not all(len(pair) == 2 and not unlike(pair, [NUMBER]) for pair in checks):
+        return "'checks' has another form"
+    drawn = {plot.measure for plot in PLOTS} | {"busy ms"}
+    measured = costs({"rows": [row]}) and [v for name, v in row["numbers"].items() if split(name)[0] in drawn]
+    if not all(values and not unlike(values, [NUMBER]) for values in measured):
+        return "'numbers' has a cost that is no number per rank"
+    over = any(not value <= limit for value, limit in checks)
     return "passed, with a check over its limit" if over and row["status"] == "passed" else ""
 
 
-def _pair(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(_is(part, (int, float)) for part in value)
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """Whether JSON's types agree; true and false are no numbers."""
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+def _runs(command: str) -> bool:
+    """Whether a shell could take it, and the option that readers look for has its value."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return False
+    return bool(words) and words[-1] != "--mcore"
 
 
 def _wrong(code: str, message: str, path: Path) -> SkillgenError:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
@@ -18,8 +18,10 @@ from skillgen.errors import SkillgenError
 from skillgen.ledger import Workspace
 from skillgen.target import Target, discover
 
+from .upstream_files import TESTS, edited_code, outermost, tests_in, tests_of
+
 KIND = "upstream-tests"
-TESTS = "tests/unit_tests"
+EDITED, BROUGHT = "tests of the edited files", "tests that the patch brings"
 SHOWN = 5  # names in a reason
 Outcomes = dict[str, str]  # by test: passed, failed or skipped
 
@@ -46,13 +48,11 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
     if subprocess.run([python, "-c", "import pytest"], capture_output=True).returncode:
         raise _Unable(f"{python} has no pytest")
     original = without_patch(target, technique)
-    code = target.relative(target.package) + "/"
-    edited = [
-        path for path, was in original.items() if was is not None and path.startswith(code) and path.endswith(".py")
-    ]
-    folders = test_folders(target, edited)
-    if not folders:
-        raise _Unable("no folder of tests belongs to the files that the patch edits")
+    edited = edited_code(target, original)
+    brought = tests_in(original)
+    tests = tests_of(target, edited)
+    if not tests and not brought:
+        raise _Unable("no test belongs to the files that the patch edits")
     modules = [".".join(PurePosixPath(path).relative_to(_source(target)).with_suffix("").parts) for path in edited]
     with tempfile.TemporaryDirectory(prefix="skillgen-upstream-") as folder:
         after, before = Path(folder, "after"), Path(folder, "before")
@@ -68,7 +68,9 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
         def run(copy: Path, tests: Sequence[str]) -> Outcomes:
             return read(run_tests(copy, tests, _source(target), facts, python, limit))
 
-        there = [path for path in folders if (before / path).exists()]
+        there = outermost(path for path in (*tests, *brought) if (before / path).exists())
+        if not there:
+            raise _Unable("no test of the files that the patch edits is there without it")
         report = run_tests(before, there, _source(target), facts, python, limit)
         theirs = read(report)
         if "passed" not in theirs.values():
@@ -77,31 +79,45 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
                 or "all skipped"
             )
             raise _Unable(f"none of {len(theirs)} tests passes here even without the patch: {why.split(chr(10))[-1]}")
-        ours = run(after, folders)
+        ours = run(after, outermost((*tests, *brought)))
         worse = newly_failing(theirs, ours)
         files = sorted({file_of(after, name) for name in worse})
         again = run(after, files) if worse else {}  # a test may fail for lack of time
         worse = [name for name in worse if again.get(name) != "passed"]
-    return _judged(folders, theirs, ours, worse)
+    return _judged(there, brought, theirs, ours, worse)
 
 
-def _judged(folders: Sequence[str], theirs: Outcomes, ours: Outcomes, worse: Sequence[str]) -> dict[str, Any]:
+def _judged(
+    tests: Sequence[str], brought: Sequence[str], theirs: Outcomes, ours: Outcomes, worse: Sequence[str]
+) -> dict[str, Any]:
     counts = {arm: dict(Counter(found.values())) for arm, found in (("before", theirs), ("after", ours))}
     more = f" and {len(worse) - SHOWN} more" if len(worse) > SHOWN else ""
     return {
         "status": "failed" if worse else "passed",
         "reason": f"newly failing: {', '.join(worse[:SHOWN])}{more}" if worse else "",
         "checks": {"tests that newly fail": (len(worse), 0)},
-        "numbers": {**{arm: [count] for arm, count in counts.items()}, "newly failing": [list(worse)]},
-        "folders": list(folders),
+        "numbers": {
+            **{arm: [count] for arm, count in counts.items()},
+            "newly failing": [list(worse)],
+            EDITED: [list(tests)],
+            BROUGHT: [list(brought)],
+        },
     }
 
 
 def gain(told: Mapping[str, Any]) -> str:
-    """The counts in a line."""
+    """The counts in a line, and what ran."""
     before, after = (told["numbers"][arm][0] for arm in ("before", "after"))
     counts = [f"{found.get('passed', 0):,} passed, {found.get('failed', 0)} failed" for found in (before, after)]
-    return f"the target's own unit tests: {counts[0]} without the patch; {counts[1]} with it and its tests"
+    theirs, ours = (_shown(told["numbers"].get(whose, [[]])[0]) for whose in (EDITED, BROUGHT))
+    return (
+        f"the target's own unit tests of the edited files ({theirs}): {counts[0]} without the patch; {counts[1]} with "
+        f"it and the tests that it brings ({ours})"
+    )
+
+
+def _shown(paths: Sequence[str]) -> str:
+    return ", ".join(path.removeprefix(f"{TESTS}/") for path in paths) or "none"
 
 
 def newly_failing(theirs: Outcomes, ours: Outcomes) -> list[str]:
@@ -130,22 +146,6 @@ def without_patch(target: Target, technique: str) -> dict[str, bytes | None]:
     if not paths:
         raise _Unable("the patch has no receipt that says what stood there before")
     return {path: space.read(path) for path in paths}
-
-
-def test_folders(target: Target, edited: Iterable[str]) -> list[str]:
-    """The folders under `tests/unit_tests` that mirror those of edited modules, the nearest that is there."""
-    package = target.relative(target.package)
-    found = set()
-    for path in edited:
-        parts = PurePosixPath(path).relative_to(package).parts[:-1]
-        parts = parts[1:] if parts[:1] == ("components",) else parts
-        for length in range(len(parts), 0, -1):
-            folder = PurePosixPath(TESTS, *parts[:length])
-            if (target.root / folder).is_dir():
-                if parts[:length] != ("models",):  # all of them belong to other families
-                    found.add(folder.as_posix())
-                break
-    return sorted(path for path in found if not any(path.startswith(other + "/") for other in found))
 
 
 def copy_tree(target: Target, copy: Path) -> None:

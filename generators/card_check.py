@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from skillgen import card_facts, card_page
-from skillgen.card_file import CARD, LEVELS, RUN, Pack, dump, skill_text
+from skillgen import card_facts, card_page, card_skills, card_yaml
+from skillgen.card_file import CARD, LEVELS, RUN, Pack, dump, read, skill_text
 from skillgen.card_levels import Evidence, Verdict
 from skillgen.errors import SkillgenError
 
@@ -28,6 +28,11 @@ def rows(pack: Pack) -> list[dict[str, Any]]:
             wrong, file = _fault(pack, claim, verdicts[claim["id"]])
             why = "" if wrong else verdicts[claim["id"]].why
             found.append(_row(entry["name"], claim["id"], claim["level"], file, wrong, why))
+    found += [
+        _row(skill, claim, level, place, wrong)
+        for skill in card_skills.others(pack)
+        for claim, level, place, wrong in card_skills.rows(pack, skill)
+    ]
     if not any(row["state"] == "problem" for row in found):
         stale = [name for name, text in made(pack, kept).items() if _read(pack, name) != text]
         found += [_row("", "", "", name, f"is not what `{UPDATE}` makes of the card") for name in stale]
@@ -46,7 +51,7 @@ def made(pack: Pack, kept: dict[str, Evidence]) -> dict[str, str]:
         path = pack.skill_card(entry)
         if path.is_file():
             name = path.relative_to(pack.root).as_posix()
-            files[name] = skill_text(path.read_text(encoding="utf-8"), entry, evidence.summary())
+            files[name] = skill_text(read(path), entry, evidence.summary())
     files[CARD] = dump(card)
     if facts := card_facts.load(pack):
         files[card_page.PAGE] = card_page.render(facts, kept)
@@ -57,8 +62,10 @@ def _fault(pack: Pack, claim: dict[str, Any], verdict: Verdict) -> tuple[str, st
     """What is wrong with a claim, and in which file; empty if it says what its reports say."""
     level, evidence = claim["level"], claim["evidence"]
     for place in evidence:
-        if not (pack.root / place).is_file():
+        if not card_yaml.within(pack.root, place):
             return f"{level}, and its evidence is missing", place
+    if level == "documented" and not evidence:
+        return f"{level}, and it names no page", CARD
     if level != verdict.level:
         file = next(iter([*evidence, *verdict.evidence]), CARD)
         stronger = LEVELS.index(level) > LEVELS.index(verdict.level)
@@ -72,7 +79,7 @@ def _fault(pack: Pack, claim: dict[str, Any], verdict: Verdict) -> tuple[str, st
 
 def _read(pack: Pack, name: str) -> str:
     path = pack.root / name
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return read(path) if path.is_file() else ""
 
 
 def _row(technique: str, claim: str, level: str, file: str, wrong: str, why: str = "") -> dict[str, Any]:

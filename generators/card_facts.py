@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skillgen.card_file import Pack
+from skillgen.card_file import Pack, read
+from skillgen.card_form import unlike
 from skillgen.errors import IO, USAGE, SkillgenError
 
 if TYPE_CHECKING:
@@ -15,13 +16,26 @@ if TYPE_CHECKING:
 
 FACTS = "docs/compatibility.json"
 FIELDS = ("technique", "family", "outcome", "reason", "detail", "plannable")
+FACT = {"planned?": bool, "plannable": bool, **dict.fromkeys(set(FIELDS) - {"plannable"}, str), "evidence": str}
+FORM = {"*": {"*": {"commit": (str, type(None)), "rows": [FACT]}}}
 Facts = dict[str, dict[str, Any]]  # product -> release -> {"commit": ..., "rows": [...]}
 
 
 def load(pack: Pack) -> Facts:
     path = pack.root / FACTS
-    facts: Facts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        facts: Facts = json.loads(read(path))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(f"not JSON: {error}") from None
+    if place := unlike(facts, FORM):
+        raise _damaged(f"{place} is missing or of another type")
     return facts
+
+
+def _damaged(wrong: str) -> SkillgenError:
+    return SkillgenError("facts-damaged", wrong, where=FACTS, hint=f"delete {FACTS}, and run `make compatibility`")
 
 
 def collect(pack: Pack, releases: Path | None, checkouts: Iterable[Path]) -> Facts:

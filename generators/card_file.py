@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from skillgen import resources
+from skillgen import card_yaml, resources
+from skillgen.card_form import unlike
 from skillgen.errors import USAGE, SkillgenError
 
 LEVELS = ("unproven", "documented", "code_verified", "cpu_verified", "gpu_verified", "cluster_verified")
@@ -19,9 +20,19 @@ HEADER = """\
 # reports, never by hand, and `skillgen card check` fails where they say more or less than those. The other keys are
 # written by hand; CONTRIBUTING.md explains them.
 """
-TARGET = {"product", "releases", "families"}
-CLAIM = {"id", "statement", "level", "evidence"}
-ITEM = {"kinds", "claims", "releases", "families", "cases", "may_skip"}
+TARGET = {"product": str, "releases": [str], "families": [str]}
+ITEM = {
+    "kinds?": [str],
+    "claims?": [str],
+    "releases?": {"*": [str]},
+    "families?": [str],
+    "cases?": [str],
+    "may_skip?": [str],
+}
+ITEMS = {key.removesuffix("?") for key in ITEM}
+CLAIM = {"id": str, "statement": str, "level": str, "evidence": [str], "least?": str, "proven_by?": [ITEM]}
+TECHNIQUE = {"name": str, "skill": str, "code": [str], "targets": [TARGET], "claims": [CLAIM]}
+FORM = {"releases": {"*": [str]}, "main?": {"*": str}, "code": [str], "techniques": [TECHNIQUE]}
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,7 @@ class Pack:
     @cached_property
     def card(self) -> dict[str, Any]:
         """card.yaml, its form checked."""
-        return parse((self.root / CARD).read_text(encoding="utf-8"), str(self.root / CARD))
+        return parse(read(self.root / CARD), str(self.root / CARD))
 
     def technique(self, name: str) -> dict[str, Any]:
         entry: dict[str, Any] | None = next((e for e in self.card["techniques"] if e["name"] == name), None)
@@ -60,44 +71,54 @@ def open_pack(folder: str | None) -> Pack:
     return Pack(root)
 
 
+def read(path: Path) -> str:
+    """The text of a card; raises where there is none to read."""
+    text, wrong = card_yaml.read(path)
+    if wrong:
+        raise _damaged(wrong, str(path))
+    return text
+
+
 def parse(text: str, where: str) -> dict[str, Any]:
     """The card; raises where its form is not as the rest relies on."""
-    import yaml
-
-    try:
-        card = yaml.safe_load(text)
-        wrong = _fault(card)
-    except yaml.YAMLError as error:
-        wrong = str(error).replace("\n", " ")
-    except (KeyError, TypeError, AttributeError) as error:
-        wrong = f"{type(error).__name__}: {error}"
-    if wrong:
-        raise SkillgenError("card-damaged", wrong, where=where, hint="correct the card by hand")
+    card, wrong = card_yaml.load(text)
+    if not wrong and (place := unlike(card, FORM)):
+        wrong = f"{place} is missing or of another type"
+    if wrong := wrong or _fault(card):
+        raise _damaged(wrong, where)
     return card  # type: ignore[no-any-return]
 
 
+def _damaged(wrong: str, where: str) -> SkillgenError:
+    return SkillgenError("card-damaged", wrong, where=where, hint="correct the card by hand")
+
+
 def _fault(card: dict[str, Any]) -> str:
+    for pattern in [*card["code"], *(pattern for entry in card["techniques"] for pattern in entry["code"])]:
+        parts = pattern.split("/")
+        if len(parts) < 2 or any(part in ("", ".", "..") or ("**" in part and part != "**") for part in parts):
+            return f"code: {pattern!r} is no pattern below a folder of the pack"
     for entry in card["techniques"]:
         name = entry["name"]
         ids = [claim["id"] for claim in entry["claims"]]
         if len(ids) != len(set(ids)):
             return f"{name}: two claims have one id"
+        if any(part in ("", ".", "..") for part in entry["skill"].split("/")):
+            return f"{name}: skill {entry['skill']!r} is no folder of the pack"
         for claim in entry["claims"]:
-            told = f"{name}, {claim.get('id')}"
-            if missing := CLAIM - claim.keys():
-                return f"{told}: no {', '.join(sorted(missing))}"
+            told = f"{name}, {claim['id']}"
             if claim["level"] not in LEVELS or claim.get("least", RUN[0]) not in RUN:
                 return f"{told}: a level is one of {', '.join(LEVELS)}, and `least` one of the last {len(RUN)}"
             for item in claim.get("proven_by", ()):
-                if ("kinds" in item) == ("claims" in item) or item.keys() - ITEM:
-                    return f"{told}: proven_by takes {', '.join(sorted(ITEM))}, with either kinds or claims: {item}"
+                if ("kinds" in item) == ("claims" in item) or item.keys() - ITEMS:
+                    return f"{told}: proven_by takes {', '.join(sorted(ITEMS))}, with either kinds or claims: {item}"
                 plain = {c["id"] for c in entry["claims"] if not any("claims" in i for i in c.get("proven_by", ()))}
                 if unknown := set(item.get("claims", ())) - plain:
                     return f"{told}: no claim with cases of its own is called {', '.join(sorted(unknown))}"
                 if wrong := _unlisted(card, item.get("releases", {})):
                     return f"{told}: {wrong}"
         for place in entry["targets"]:
-            if wrong := _unlisted(card, {place["product"]: place["releases"]}) or place.keys() ^ TARGET:
+            if wrong := _unlisted(card, {place["product"]: place["releases"]}) or place.keys() ^ TARGET.keys():
                 return f"{name}: {wrong}, in a target of product, releases and families: {place}"
     return ""
 

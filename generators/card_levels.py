@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from skillgen import card_proof
+from skillgen import card_proof, card_skills
 from skillgen.card_file import LEVELS, RUN, Pack
 from skillgen.card_proof import Cell, Part, Proof
 
@@ -29,14 +29,15 @@ class Evidence:
     now: str | None
 
     @classmethod
-    def of(cls, pack: Pack, entry: dict[str, Any]) -> Evidence:
+    def of(cls, pack: Pack, entry: dict[str, Any], fresh: Iterable[Proof] = ()) -> Evidence:
         from skillgen.evals.code_hash import code_hash
 
-        return cls(entry, card_proof.load(pack, entry["name"]), code_hash(entry["name"], pack.root))
+        return cls(entry, card_proof.load(pack, entry["name"], fresh), code_hash(entry["name"], pack.root))
 
     @classmethod
-    def of_all(cls, pack: Pack) -> dict[str, Evidence]:
-        return {entry["name"]: cls.of(pack, entry) for entry in pack.card["techniques"]}
+    def of_all(cls, pack: Pack, fresh: Iterable[Proof] = ()) -> dict[str, Evidence]:
+        """By technique, with reports that are not written yet."""
+        return {entry["name"]: cls.of(pack, entry, fresh) for entry in pack.card["techniques"]}
 
     def verdicts(self) -> dict[str, Verdict]:
         """The verdict on each claim, by id."""
@@ -62,12 +63,12 @@ class Evidence:
 
     def summary(self) -> dict[str, Any]:
         """What a skill's card says at its head: the level that all claims have, but for those that ask for more."""
-        claims, verdicts = self.entry["claims"], self.verdicts()
-        counted = [verdicts[c["id"]].level for c in claims if verdicts[c["id"]].level != LEVELS[0] or "least" not in c]
+        verdicts = self.verdicts()
+        claims = [{**claim, "level": verdicts[claim["id"]].level} for claim in self.entry["claims"]]
         evidence = sorted({place for verdict in verdicts.values() for place in verdict.evidence})
         ran = {proof.place: f"{proof.product} {proof.release}, {proof.level}" for proof in self.proofs}
         return {
-            "validation_status": min(counted, key=LEVELS.index, default=LEVELS[0]),
+            "validation_status": card_skills.status(claims),
             "validated_on": sorted({ran[place] for place in evidence if place in ran}),
             "evidence": evidence,
         }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from skillgen import card_yaml
 from skillgen.card_file import PROOF, RUN, Pack
 from skillgen.errors import REFUSED, USAGE, SkillgenError
 
@@ -41,6 +43,7 @@ class Proof:
     place: str
     record: dict[str, Any]
     main: dict[str, str]  # by product, the commit that `main` means
+    text: str = ""  # of the file
 
     @property
     def product(self) -> str:
@@ -77,6 +80,12 @@ class Proof:
             found.setdefault((row["family"], row["kind"]), []).append(row)
         return found
 
+    @cached_property
+    def passed(self) -> list[tuple[str, ...]]:
+        """Every case that passed: family, variant, kind and name."""
+        rows = [row for row in self.record["rows"] if row["status"] == "passed"]
+        return [tuple(row[key] for key in CASE[:4]) for row in rows]
+
     def lacks(self, part: Part, family: str) -> str:
         """What this report lacks of a claim's cases for one family; empty if nothing."""
         rows = self.rows.get((family, part.kind), [])
@@ -103,7 +112,6 @@ def accept(pack: Pack, report: str, label: str | None) -> Proof:
 
     record = read(report)
     technique = pack.technique(record["technique"])["name"]
-    proof = Proof("", _reduced(record), pack.card.get("main", {}))
 
     def refuse(code: str, message: str, hint: str = "") -> SkillgenError:
         return SkillgenError(code, f"{technique}: {message}", where=report, hint=hint, exit_code=REFUSED)
@@ -115,36 +123,95 @@ def accept(pack: Pack, report: str, label: str | None) -> Proof:
         raise refuse("report-mutated", f"the code was broken on purpose ({record['mutate']})")
     if not record["ok"]:
         raise refuse("report-failed", record["verdict"])
+    if field := _unknown(record, pack):
+        hint = "run the eval again on the patched target, with --report"
+        raise refuse("report-of-unknown-origin", f"its {field} does not say what was run", hint)
     told = record.get("code") or {}
     if told.get("sha256") is None or told["sha256"] != code_hash(technique, pack.root):
         raise refuse("report-of-other-code", "the report is of other code than the pack's", "run the eval again")
     if told["patch"] != "current":
         hint = f"revert and apply {technique}, then run the eval again"
         raise refuse("patch-of-other-code", f"the target's patch is not what the pack writes: {told['patch']}", hint)
+    proof = Proof("", _reduced(record), pack.card.get("main", {}))
     if proof.level is None:
         raise refuse("unclear-hardware", f"backend {record['backend']}, and the report names no GPU")
-    return Proof(f"{PROOF}/{technique}/{_name(proof, label)}.json", proof.record, proof.main)
+    place = f"{PROOF}/{technique}/{_name(proof, label)}.json"
+    return _parsed(pack, place, technique, text(proof.record))
 
 
-def load(pack: Pack, technique: str) -> list[Proof]:
-    """The reports that the card keeps for a technique; raises on one that was edited or damaged."""
-    from skillgen.evals.report_check import fault
+def _unknown(record: dict[str, Any], pack: Pack) -> str:
+    """The field of a report that leaves open what ran, or on what; empty if none does."""
+    patched, environment = record["patched"], record["environment"]
+    git = patched.get("kind") == "git"
+    told = {
+        **{name: bool(record[name].strip()) for name in ("pack_version", "target", "finished")},
+        "families": bool(record["families"]),
+        "environment": bool(environment),
+        "environment.versions": bool(environment.get("versions")),
+        "environment.hosts": bool(environment.get("hosts")),
+        "patched": bool(patched),
+        "patched.product": patched.get("product") in pack.card["releases"],
+        "patched.kind": patched.get("kind") in ("git", "tree", "site-packages"),
+        # both are part of a file's name
+        "patched.version": git or bool(re.fullmatch(r"[\w.+-]*\w", str(patched.get("version") or ""))),
+        "patched.commit": not git or bool(re.fullmatch(r"[0-9a-f]{9,64}", str(patched.get("commit")))),
+        "patched.families": bool(patched.get("families")),
+    }
+    return next((field for field, known in told.items() if not known), "")
 
-    proofs = []
-    for path in sorted((pack.root / PROOF / technique).glob("*.json")):
-        place = path.relative_to(pack.root).as_posix()
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            intact = record["sha256"] == digest(record) and record["technique"] == technique
-            record["rows"] = [{"variant": "", "reason": "", **row} for row in record["rows"]]
-        except (ValueError, KeyError, TypeError):
-            intact = False
-        if not intact or fault(record):
-            message = f"{place} is not as `skillgen card update` wrote it"
-            hint = "delete it, run the eval again, and let `skillgen card update` write it"
-            raise SkillgenError("evidence-edited", message, where=place, hint=hint)
-        proofs.append(Proof(place, record, pack.card.get("main", {})))
-    return proofs
+
+def load(pack: Pack, technique: str, fresh: Iterable[Proof] = ()) -> list[Proof]:
+    """The reports that the card keeps for a technique, or would with the fresh ones; raises on one that was edited."""
+    instead = {proof.place: proof for proof in fresh if proof.record["technique"] == technique}
+    kept = {path.relative_to(pack.root).as_posix() for path in (pack.root / PROOF / technique).glob("*.json")}
+    return [instead.get(place) or kept_at(pack, place) for place in sorted(kept | instead.keys())]
+
+
+def kept_at(pack: Pack, place: str) -> Proof:
+    """The report in a file of the card's; raises where that was edited or damaged."""
+    text, wrong = card_yaml.read(pack.root / place)
+    if wrong:
+        raise _edited(place)
+    return _parsed(pack, place, place.split("/")[1], text)
+
+
+def _parsed(pack: Pack, place: str, technique: str, text: str) -> Proof:
+    from skillgen.evals.report_check import fault, parse
+
+    try:
+        record = parse(text.encode())
+        intact = record["sha256"] == digest(record) and record["technique"] == technique
+        record["rows"] = [{"variant": "", "reason": "", **row} for row in record["rows"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact = False
+    if not intact or fault(record, kept=True):
+        raise _edited(place)
+    return Proof(place, record, pack.card.get("main", {}), text)
+
+
+def _edited(place: str) -> SkillgenError:
+    message = f"{place} is not as `skillgen card update` wrote it"
+    hint = "delete it, run the eval again, and let `skillgen card update` write it"
+    return SkillgenError("evidence-edited", message, where=place, hint=hint)
+
+
+def lost(pack: Pack, new: Proof) -> list[dict[str, Any]]:
+    """What the report that a new one would replace shows of the code as it is, and the new one does not."""
+    if not (pack.root / new.place).is_file():
+        return []
+    try:
+        old = kept_at(pack, new.place)
+    except SkillgenError:
+        return []  # an edited report proves nothing
+    if (old.code, old.release) != (new.code, new.release):
+        return []  # nor does one of other code, or of a main that the card names no more
+    rows = [row for row in old.passed if row not in new.passed]
+    told = [{"file": new.place, **dict(zip(("family", "variant", "kind", "name"), row, strict=True))} for row in rows]
+    ranks = [proof.record["nproc"] for proof in (old, new)]
+    if ranks[1] < ranks[0]:
+        words = f"{ranks[0]} ranks, and the new report has {ranks[1]}"
+        told.insert(0, {"file": new.place, "family": "", "variant": "", "kind": "", "name": words})
+    return told
 
 
 def text(record: dict[str, Any]) -> str:

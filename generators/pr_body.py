@@ -26,12 +26,13 @@ def compose(patch: Applied, used: Sequence[Found]) -> Text:
     from skillgen.evals.report_text import text
 
     told = _told(patch)
+    about = dict(re.findall(r"^- ([\w-]+): (.*)$", told.get("kinds", ""), re.MULTILINE))
     parts = sections(
         "report/pull_request.md.j2",
         how=told.get("how", "").strip().splitlines(),
         sizes=patch.sizes(),
         fields=patch.fields,
-        runs=[_run(report.record, patch) for report in used],
+        runs=[_run(report.record, about) for report in used],
         unproven=list(map(text, _unproven(patch, used))),
         stand_ins=dict.fromkeys(text(what) for report in used for what in report.record["stand_ins"]),
         pack=resources.version(),
@@ -106,7 +107,7 @@ def _ticked(text: str, *, tests: bool, documents: bool) -> str:
     return text
 
 
-def _run(record: dict[str, Any], patch: Applied) -> dict[str, Any]:
+def _run(record: dict[str, Any], about: Text) -> dict[str, Any]:
     from skillgen.evals.report_rows import facts, plain
     from skillgen.evals.report_text import text
 
@@ -120,38 +121,48 @@ def _run(record: dict[str, Any], patch: Applied) -> dict[str, Any]:
         "commit": record["patched"]["commit"],
         "hardware": told.get("cpu", "CPU unknown") + gpu,
         "versions": plain(record["environment"].get("versions") or {}) or "Versions unknown",
-        "kinds": [list(map(text, row)) for row in _kinds(record)],
+        "kinds": [list(map(text, row)) for row in _kinds(record, about)],
         "costs": [list(map(text, row)) for row in costs],
         "arms": arms,
-        "gains": [] if costs else list(map(text, record["gains"])),
+        "gains": list(map(text, _gains(record, costs))),
         "commands": _commands(record),
     }
 
 
-def _kinds(record: dict[str, Any]) -> list[list[str]]:
+def _kinds(record: dict[str, Any], about: Text) -> list[list[str]]:
     from skillgen.evals.report_rows import family, grouped
 
     rows = []
     for group in grouped(record["rows"], "family", "variant", "kind").values():
         passed = [row for row in group if row["status"] == "passed"]
         counts = [str(len(passed)), str(len(group) - len(passed))]
-        rows.append([family(group[0]), group[0]["kind"], *counts, _closest(passed)])
+        kind = group[0]["kind"]
+        what = f"{kind}: {about[kind]}" if kind in about else kind
+        rows.append([family(group[0]), what, *counts, _found(passed)])
     return rows
 
 
-def _closest(rows: Sequence[dict[str, Any]]) -> str:
-    """The largest of every difference that has a tolerance; without any, the check that is nearest to its limit."""
-    from skillgen.evals.report_rows import closeness, worst
+def _found(rows: Sequence[dict[str, Any]]) -> str:
+    """The largest of every difference that has a tolerance, or what is nearest to its limit; how many have none."""
+    from skillgen.evals.report_rows import closeness, number
 
-    largest: dict[tuple[str, float], float] = {}
-    for row in rows:
-        for name, (value, limit) in (row.get("checks") or {}).items():
-            if 0 < limit < TOLERANCE:
-                largest[name, limit] = max(value, largest.get((name, limit), 0))
-    if largest:
-        return ", ".join(f"{name} {value:.1e} of {limit:g}" for (name, limit), value in largest.items())
-    checked = [row for row in rows if row.get("checks")]
-    return worst(max(checked, key=lambda row: max(closeness(*pair) for pair in row["checks"].values()), default={}))
+    checks = [(name, value, limit) for row in rows for name, (value, limit) in (row.get("checks") or {}).items()]
+    largest: dict[float, dict[str, float]] = {}
+    for name, value, limit in checks:
+        if 0 < limit < TOLERANCE:
+            values = largest.setdefault(limit, {})
+            values[name] = max(value, values.get(name, 0))
+    said = []
+    for limit, values in largest.items():
+        told = ", ".join(f"{value:.1e} ({name})" for name, value in values.items())
+        said.append(f"largest error{'s' * (len(values) > 1)}, limit {limit:g}: {told}")
+    bounded = [check for check in checks if check[2]]
+    if bounded and not largest:
+        name, value, limit = max(bounded, key=lambda check: closeness(*check[1:]))
+        said.append(f"nearest to its limit: {name} {number(value)} of {number(limit)}")
+    if exact := sum(not limit for *_, limit in checks):
+        said.append(f"{exact:,} exact check{'s' * (exact > 1)} met")
+    return "; ".join(said)
 
 
 def _costs(record: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
@@ -166,6 +177,14 @@ def _costs(record: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
                 lines.append(([label(row), title], {a: number(max(v) / scale) for a, v in values.items()}))
     names = list(dict.fromkeys(arm for _, values in lines for arm in values))
     return [[*head, *(values.get(arm, "") for arm in names)] for head, values in lines], names
+
+
+def _gains(record: dict[str, Any], tabled: Sequence[list[str]]) -> list[str]:
+    """What the report says fell, but for what the cost table has; and how the target's own tests went."""
+    from skillgen.evals.report_rows import costs
+
+    told = sum(row["status"] == "passed" for row in costs(record)) if tabled else 0
+    return list(record["gains"][told:])
 
 
 def _commands(record: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,8 +86,16 @@ def applied(target: Target, technique: str) -> Applied:
     return Applied(target, technique, families, tuple(change for change in changes if change.before != change.after))
 
 
+def eval_command(target: Target, technique: str) -> str:
+    """`skillgen eval` of a target; with the megatron-core that its suite imports, where the target is not one."""
+    from skillgen.evals.launch import suite_of
+
+    core = "megatron.core" in suite_of(technique).NEEDED and target.product != "megatron-core"
+    return shlex.join(["skillgen", "eval", technique, str(target.root), *(["--mcore", "DIR"] if core else [])])
+
+
 def _not_applied(target: Target, technique: str, message: str) -> SkillgenError:
-    hint = f"skillgen apply {technique} {target.root}, then skillgen eval with --report"
+    hint = f"skillgen apply {technique} {target.root}, then {eval_command(target, technique)} --report REPORT"
     return SkillgenError("not-applied", message, where=str(target.root), hint=hint)
 
 

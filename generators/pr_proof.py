@@ -104,7 +104,9 @@ def _reports(places: Sequence[str]) -> Iterator[tuple[Path, dict[str, Any], str]
 
 
 def _none(patch: Applied, found: Sequence[Found]) -> SkillgenError:
-    run = f"skillgen eval {patch.technique} {patch.target.root} --nproc 4 --report {FOLDER}/{patch.technique}"
+    from skillgen.pr_patch import eval_command
+
+    run = f"{eval_command(patch.target, patch.technique)} --nproc 4 --report {FOLDER}/{patch.technique}"
     if not found:
         return SkillgenError("no-report", "no report was named, and there is none in reports/", hint=run)
     last = max(found, key=lambda report: str(report.record.get("finished")))

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from skillgen.card_file import LEVELS
-from skillgen.skill_rules import CARD, EVALS, Rule, Skill
+from skillgen import card_skills, card_yaml
+from skillgen.card_file import LEVELS, Pack
+from skillgen.errors import SkillgenError
+from skillgen.skill_rules import CARD, EVALS, MOST, Rule, Skill
 
 TEXT, TEXTS, RECORDS = "text", "a list of texts", "a list of records"
 CARD_KEYS = {  # what a value is; the first five and `claims` are required
@@ -38,31 +40,31 @@ POSITIVES = 4
 
 
 def card(skill: Skill) -> None:
-    """The card is there, linked, of the schema, and its evidence exists."""
+    """The card is there, linked, of the schema, its evidence exists, and it says no more than the pack's card."""
     path = skill.folder / CARD
     if f"({CARD})" not in skill.text:
         skill.say("card", f"link {CARD} from SKILL.md")
-    if not path.is_file():
+    if not path.exists():
         skill.say("card", f"write {CARD}", CARD)
         return
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text, wrong = card_yaml.read(path)
+    if wrong:
+        skill.say("card", f"write YAML: {wrong}", CARD)
+        return
     lines = [line.strip(" -") for line in text.splitlines()]
-    for key, do in faults(text, _pack(skill.folder)):
+    for key, do in faults(text, skill.name, skill.pack):
         number = next((n for n, line in enumerate(lines, 1) if key and line.startswith(key)), 0)
         skill.say("card", do, CARD, number)
 
 
-def faults(text: str, pack: Path | None) -> Iterator[tuple[str, str]]:
+def faults(text: str, name: str, pack: Path | None) -> Iterator[tuple[str, str]]:
     """What is wrong with a card: the beginning of the line that is meant, and what to do.
 
     Evidence lies in the pack's tree, and is looked for where that is; an installed skill comes without it.
     """
-    from yaml import YAMLError, safe_load
-
-    try:
-        given = safe_load(text)
-    except YAMLError as error:
-        yield "", f"write YAML: {str(error).splitlines()[0]}"
+    given, wrong = card_yaml.load(text)
+    if wrong:
+        yield "", f"write YAML: {wrong}"
         return
     if not isinstance(given, dict):
         yield "", "write a mapping with " + ", ".join(REQUIRED)
@@ -77,36 +79,60 @@ def faults(text: str, pack: Path | None) -> Iterator[tuple[str, str]]:
             yield f"{key}:", f"make {key} {CARD_KEYS[key]}"
         elif key in RECORD_KEYS:
             yield from _records(key, value)
+    yield from _levels(given)
+    if pack:
+        yield from _evidence(given, pack)
+        yield from _pack_says(given, name, Pack(pack))
+
+
+def _levels(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if given.get("validation_status") not in LEVELS:
         yield "validation_status:", f"validation_status is one of {', '.join(LEVELS)}"
-    claims = [c for c in given.get("claims") or () if isinstance(c, dict) and isinstance(c.get("evidence"), list)]
+    claims = card_skills.claims(given)
     for claim in claims:
-        if claim.get("level") not in LEVELS:
-            yield f"id: {claim.get('id')}", f"level of {claim.get('id')} is one of {', '.join(LEVELS)}"
-        elif claim["level"].endswith("_verified") and not any(str(p).endswith(".json") for p in claim["evidence"]):
-            yield f"id: {claim.get('id')}", f"{claim.get('id')} is {claim['level']}: name the report of a run, a .json"
+        name, level = claim.get("id"), claim.get("level")
+        if level not in LEVELS:
+            yield f"id: {name}", f"level of {name} is one of {', '.join(LEVELS)}"
+        elif level.endswith("_verified") and not any(str(place).endswith(".json") for place in _cited(claim)):
+            yield f"id: {name}", f"{name} is {level}: name the report of a run, a .json"
+        elif level == "documented" and not _cited(claim):
+            yield f"id: {name}", f"{name} is documented: name the page that says it"
     known = [LEVELS.index(claim["level"]) for claim in claims if claim.get("level") in LEVELS]
-    if known and given.get("validation_status") in LEVELS[max(known) + 1 :]:
+    if given.get("validation_status") in LEVELS[max(known, default=0) + 1 :]:
         yield "validation_status:", "no claim has that level: lower validation_status"
-    if pack:
-        yield from _evidence(given, claims, pack)
 
 
-def _evidence(given: dict[str, Any], claims: list[dict[str, Any]], pack: Path) -> Iterator[tuple[str, str]]:
-    cited = given.get("evidence")
-    places = [("evidence:", place) for place in (cited if isinstance(cited, list) else ())]
-    places += [(f"id: {claim.get('id')}", place) for claim in claims for place in claim["evidence"]]
+def _evidence(given: dict[str, Any], pack: Path) -> Iterator[tuple[str, str]]:
+    places = [("evidence:", place) for place in _cited(given)]
+    places += [(f"id: {claim.get('id')}", place) for claim in card_skills.claims(given) for place in _cited(claim)]
     for key, place in places:
-        if not (pack / str(place)).exists():
-            yield key, f"{place} does not exist"
+        if not card_yaml.within(pack, str(place)):
+            yield key, f"{str(place)[:MOST]} does not exist"
         elif str(place).endswith(".json") and not _passed(pack / str(place)):
             yield key, f"{place} is no report of a run that passed"
 
 
-def _passed(report: Path) -> bool:
+def _pack_says(given: dict[str, Any], name: str, pack: Pack) -> Iterator[tuple[str, str]]:
+    """A level that the pack's card does not give, whatever report is named for it."""
     try:
-        return json.loads(report.read_bytes())["ok"] is True
-    except (ValueError, KeyError, TypeError):
+        found = list(card_skills.faults(pack, name, given))
+    except SkillgenError as error:
+        found = [("", f"correct the pack's {error.where or 'card'}: {error.message}")]
+    ids = {str(claim.get("id")) for claim in card_skills.claims(given)}
+    for about, do in found:
+        yield (f"id: {about}" if about in ids else f"{about}:" if about else ""), do
+
+
+def _cited(record: dict[str, Any]) -> list[Any]:
+    places = record.get("evidence")
+    return places if isinstance(places, list) else []
+
+
+def _passed(report: Path) -> bool:
+    text, wrong = card_yaml.read(report)
+    try:
+        return not wrong and json.loads(text)["ok"] is True
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -125,19 +151,17 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, list) and all(isinstance(item, inner) for item in value)
 
 
-def _pack(folder: Path) -> Path | None:
-    """The source tree of the pack that the skill is in."""
-    tree = folder.parents[1] if len(folder.parents) > 1 else folder
-    return tree if (tree / "card.yaml").is_file() and (tree / "pyproject.toml").is_file() else None
-
-
 def evals(skill: Skill) -> None:
-    """The object form, whole cases, four or more that want this skill and some that must not have it."""
-    path = skill.folder / EVALS
+    """The object form, whole cases, four or more that want this skill, and a near miss for every neighbour."""
+    text, wrong = card_yaml.read(skill.folder / EVALS)
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        skill.say("evals", f"write {EVALS}: {type(error).__name__}", EVALS)
+        data = json.loads(text or "null")
+    except RecursionError:
+        wrong = "it is nested too deeply"
+    except ValueError as error:
+        wrong = f"not JSON: {error}"
+    if wrong:
+        skill.say("evals", f"write {EVALS}: {wrong}", EVALS)
         return
     if not isinstance(data, dict) or set(data) != {"skill_name", "evals"} or not isinstance(data["evals"], list):
         skill.say("evals", "take the object form: skill_name and evals, no list", EVALS)
@@ -147,17 +171,31 @@ def evals(skill: Skill) -> None:
     for number, case in enumerate(data["evals"], 1):
         if do := _case(case, number):
             skill.say("evals", f"case {number}: {do}", EVALS)
-    cases = [case for case in data["evals"] if isinstance(case, dict)]
-    if sum(case.get("expected_skill") == skill.name for case in cases) < POSITIVES:
+    wanted = [case["expected_skill"] for case in data["evals"] if isinstance(case, dict) and "expected_skill" in case]
+    if wanted.count(skill.name) < POSITIVES:
         skill.say("evals", f"add cases that want this skill: {POSITIVES} at least", EVALS)
-    if not any(case.get("expected_skill", "") is None for case in cases):
-        skill.say("evals", "add a near miss that must not use this skill: expected_skill null", EVALS)
+    if wanted.count(skill.name) == len(wanted):
+        skill.say("evals", "add a near miss that must not use this skill: expected_skill another, or null", EVALS)
+    for name in _neighbours(skill):
+        if name not in wanted:
+            skill.say("evals", f"add a near miss that wants {name} instead: expected_skill is {name}", EVALS)
+
+
+def _neighbours(skill: Skill) -> list[str]:
+    """The other techniques for a product that this skill's technique is for, in the pack's tree."""
+    try:
+        card = Pack(skill.pack).card if skill.pack else {"techniques": []}
+    except SkillgenError:
+        return []  # the rule of the card tells
+    products = {entry["name"]: {place["product"] for place in entry["targets"]} for entry in card["techniques"]}
+    ours = products.get(skill.name, set())
+    return [name for name, theirs in products.items() if name != skill.name and theirs & ours]
 
 
 def _case(case: Any, number: int) -> str:
     if not isinstance(case, dict) or set(case) != CASE_KEYS:
         return f"its keys are {', '.join(sorted(CASE_KEYS))}"
-    if case["id"] is True or case["id"] != number:
+    if type(case["id"]) is not int or case["id"] != number:
         return f"its id is the integer {number}"
     if not all(_is(case[key], TEXT) for key in ("prompt", "expected_output")):
         return "prompt and expected_output are text"

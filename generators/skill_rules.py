@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from skillgen import card_yaml
+
 FOLDERS = {"agents", "references", "scripts", "assets", "evals", "tests", "tools", "config"}
 PAGES = {"SKILL.md", "README.md"}
 KEYS = {"name", "description", "license", "allowed-tools", "metadata", "compatibility"}
@@ -18,7 +20,8 @@ NO_VERBS = {"a", "an", "the", "this", "that", "these", "it", "its", "you", "your
 MACHINE_MADE = {"BENCHMARK.md", "skill.oms.sig"}
 CARD, EVALS = "config/card.yaml", "evals/evals.json"  # each has a rule of its own
 LINES, CHARACTERS, TOKENS, CHARACTERS_PER_TOKEN = 500, 20_000, 3_000, 4
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+LINK = re.compile(r"\]\(([^)#\s]++)[^)]*+\)")  # possessive: what does not close costs no search
+MOST = 80  # characters of a name that a finding repeats
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,17 @@ class Skill:
 
     @cached_property
     def text(self) -> str:
-        path = self.folder / "SKILL.md"
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        return self.read("SKILL.md")[0]
+
+    @cached_property
+    def pack(self) -> Path | None:
+        """The source tree of the pack that the skill is in."""
+        tree = self.folder.parents[1] if len(self.folder.parents) > 1 else self.folder
+        return tree if (tree / "card.yaml").is_file() and (tree / "pyproject.toml").is_file() else None
+
+    def read(self, file: str) -> tuple[str, str]:
+        """The text of a file in the folder, and what is wrong with it."""
+        return card_yaml.read(self.folder / file)
 
     @cached_property
     def parts(self) -> tuple[str, str]:
@@ -59,13 +71,8 @@ class Skill:
 
     @cached_property
     def head(self) -> dict[str, Any]:
-        from yaml import YAMLError, safe_load
-
-        try:
-            head = safe_load(self.parts[0])
-        except YAMLError:
-            return {}
-        return head if isinstance(head, dict) else {}
+        head, wrong = card_yaml.load(self.parts[0])
+        return head if isinstance(head, dict) and not wrong else {}
 
     def line(self, text: str) -> int:
         """The line of SKILL.md that begins with `text`, else 1."""
@@ -77,6 +84,8 @@ class Skill:
         return match[1] if match else ""
 
     def say(self, rule: str, do: str, file: str = "SKILL.md", line: int = 0, level: str = "error") -> None:
+        """Half a character, which an escape or a file's name may hold, is shown as a question mark."""
+        file, do = (words.encode(errors="replace").decode() for words in (file, do))
         self.found.append(Finding(rule, file, line, do, level))
 
 
@@ -101,8 +110,8 @@ def folders(place: Path) -> list[Path]:
 
 
 def place(skill: Skill) -> None:
-    if not skill.text:
-        skill.say("place", "write SKILL.md")
+    if wrong := skill.read("SKILL.md")[1] or ("" if skill.text else "it is empty"):
+        skill.say("place", f"write SKILL.md: {wrong}")
     if skill.folder.parent.name != "skills":
         skill.say("place", f"move the folder to skills/{skill.name}", ".")
 
@@ -116,7 +125,8 @@ def root(skill: Skill) -> None:
 
 def frontmatter(skill: Skill) -> None:
     if not skill.head:
-        skill.say("frontmatter", "begin with YAML between two lines of ---", line=1)
+        wrong = card_yaml.load(skill.parts[0])[1]
+        skill.say("frontmatter", f"begin with YAML between two lines of ---{wrong and f': {wrong}'}", line=1)
     for key in sorted(map(str, skill.head.keys() - KEYS)):
         skill.say("frontmatter", f"remove {key}; allowed: {', '.join(sorted(KEYS))}", line=skill.line(f"{key}:"))
     for key in sorted(KEYS - {"metadata"}):
@@ -202,7 +212,10 @@ def references(skill: Skill) -> None:
             skill.say("references", "name it as a .md file with four letters or more", shown)
         if f"]({shown}" not in skill.text:
             skill.say("references", "link it from SKILL.md: nobody finds it otherwise", shown)
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        text, wrong = skill.read(shown)
+        if wrong:
+            skill.say("references", f"make it a page: {wrong}", shown)
+        for number, line in enumerate(text.splitlines(), 1):
             if any(target.endswith(".md") for target in LINK.findall(line)):
                 skill.say("references", "link no other page from a reference", shown, number)
 
@@ -210,9 +223,8 @@ def references(skill: Skill) -> None:
 def links(skill: Skill) -> None:
     for number, line in enumerate(skill.text.splitlines(), 1):
         for target in LINK.findall(line):
-            inside = (skill.folder / target).resolve().is_relative_to(skill.folder)
-            if target != CARD and "://" not in target and not (inside and (skill.folder / target).exists()):
-                skill.say("links", f"{target} is not in the folder: correct the link", line=number)
+            if target != CARD and "://" not in target and not card_yaml.within(skill.folder, target):
+                skill.say("links", f"{target[:MOST]} is not in the folder: correct the link", line=number)
 
 
 def machine_made(skill: Skill) -> None:

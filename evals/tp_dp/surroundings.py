@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
 import types
 from typing import Any
 
 import torch
 
-from skillgen.evals.harness import Harness, InertPackages, Skip, inert_module, installed
+from skillgen.evals.harness import Harness, InertPackages, Skip
 from skillgen.evals.hcp.surroundings import bridge_module
 
 from .stand_ins import CoreAttention, Norm, local
@@ -20,7 +19,6 @@ MODEL = "models.qwen_vl.modelling_qwen3_vl.model"
 PROVIDER = "models.qwen_vl.qwen3_vl_provider"
 CONVERSION = (".models.conversion", ".models.hf_pretrained", ".models.qwen", ".peft")
 ABSENT = ("transformer_engine", "modelopt", "omegaconf", "datasets", "peft")
-TENSORBOARD = ("torch.utils.tensorboard", "torch.utils.tensorboard.writer")  # torch's, which asks for its version
 TP_DP = "tp_dp"  # the subpackage of the vendored runtime
 
 
@@ -63,14 +61,6 @@ class TpDpHarness(Harness):
             code = self.load("models.qwen_vl.qwen3_vl_bridge")
         self.stands_in(f"inert packages where they are absent: {', '.join(ABSENT)} (conversion imports them)")
         return code.Qwen3VLBridge()
-
-    def before_tests(self) -> None:
-        """Tests want the target's packages with their initialisers, around which more is inert."""
-        for name in [name for name in sys.modules if name.startswith(self.package)]:
-            del sys.modules[name]
-        if not installed("tensorboard"):
-            sys.modules |= {name: inert_module(name) for name in TENSORBOARD}
-        InertPackages(*ABSENT, "triton", "PIL").__enter__()
 
     def setup(self) -> types.ModuleType:
         """The target's training.setup; what it imports beside the model is inert."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skillgen.errors import EVAL_FAILED, USAGE, SkillgenError
+from skillgen.errors import EVAL_FAILED, REFUSED, USAGE, SkillgenError
 from skillgen.output import Result, progress
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from skillgen.subcommands import Add
 
 CHECKED = ("technique", "claim", "level", "state", "file", "why")
+LOST = ("file", "family", "kind", "name")
+FEW = 5  # of what is lost in a message; the rows have all of it
 UPDATED = ("technique", "claim", "before", "level", "evidence")
 
 
@@ -34,6 +36,7 @@ def register(command: Add) -> None:
     update = action("update", "take reports as evidence; set every level to what the reports of today's code show")
     update.add_argument("reports", nargs="*", metavar="REPORT", help="a folder that `eval --report` wrote")
     update.add_argument("--label", metavar="NAME", help="keep the reports beside others of the same releases")
+    update.add_argument("--replace", action="store_true", help="also put a report in the place of one that shows more")
     action("check", "fail where a claim says more or less than its reports, or a report is missing or of other code")
     page = action("page", "make docs/compatibility.md, from new scans where releases are named")
     page.add_argument("--releases", metavar="DIR", help="scan the unpacked releases in this folder")
@@ -53,21 +56,46 @@ def run(args: argparse.Namespace) -> Result:
 def _update(args: argparse.Namespace, pack: Pack) -> Result:
     from skillgen import card_check, card_file, card_proof
     from skillgen.card_levels import Evidence
+    from skillgen.card_write import write
 
-    proofs = [card_proof.accept(pack, report, args.label) for report in args.reports]
-    for proof in proofs:
-        (pack.root / proof.place).parent.mkdir(parents=True, exist_ok=True)
-        (pack.root / proof.place).write_text(card_proof.text(proof.record), encoding="utf-8")
-    written = _write(pack, card_check.made(pack, Evidence.of_all(pack)))
+    proofs = {proof.place: proof for proof in (card_proof.accept(pack, report, args.label) for report in args.reports)}
+    if len(proofs) < len(args.reports):
+        message = f"{len(args.reports)} reports would be kept in {len(proofs)} files: {', '.join(proofs)}"
+        hint = "take reports of one release one by one, all but the first with a --label of its own"
+        raise SkillgenError("reports-of-one-name", message, where=", ".join(args.reports), hint=hint, exit_code=USAGE)
+    lost = [row for proof in proofs.values() for row in card_proof.lost(pack, proof)]
+    if lost and not args.replace:
+        return _weaker(lost)
+    files = {place: proof.text for place, proof in proofs.items()}
+    made = card_check.made(pack, Evidence.of_all(pack, proofs.values()))
     rows = []
-    now = card_file.open_pack(str(pack.root)).card
+    now = card_file.parse(made[card_file.CARD], card_file.CARD)
     for old, new in zip(pack.card["techniques"], now["techniques"], strict=True):
         for before, after in zip(old["claims"], new["claims"], strict=True):
             told = {"technique": new["name"], "claim": after["id"], "before": before["level"], "level": after["level"]}
             rows.append(told | {"evidence": after["evidence"]})
+    written = write(pack.root, files | made)
     changed = sum(row["before"] != row["level"] for row in rows)
     message = f"{len(proofs)} reports taken, {changed} of {len(rows)} levels changed, {len(written)} files written"
     return Result(rows, UPDATED, message)
+
+
+def _weaker(lost: list[dict[str, Any]]) -> Result:
+    """The refusal of reports that show less of the same code than those that they would replace."""
+    places = list(dict.fromkeys(row["file"] for row in lost))
+    cells = list(dict.fromkeys(f"{row['family']} {row['kind']}" for row in lost if row["kind"]))
+    told = [row["name"] for row in lost if not row["kind"]]
+    if cells:
+        shown = f"{', '.join(cells[:FEW])}{f' and {len(cells) - FEW} more' if len(cells) > FEW else ''}"
+        told.append(f"{sum(bool(row['kind']) for row in lost)} cases that passed: {shown}")
+    error = SkillgenError(
+        "weaker-report",
+        f"the report shows less of the same code than the one that it would replace: {'; '.join(told)}",
+        where=", ".join(places),
+        hint="--label NAME keeps it beside the other; --replace puts it in the place of that all the same",
+        exit_code=REFUSED,
+    )
+    return Result(lost, LOST, exit_code=REFUSED, error=error)
 
 
 def _check(args: argparse.Namespace, pack: Pack) -> Result:
@@ -95,6 +123,7 @@ def _check(args: argparse.Namespace, pack: Pack) -> Result:
 def _page(args: argparse.Namespace, pack: Pack) -> Result:
     from skillgen import card_facts, card_page
     from skillgen.card_levels import Evidence
+    from skillgen.card_write import write
 
     releases = Path(args.releases) if args.releases else None
     if args.fetch and releases is None:
@@ -105,7 +134,7 @@ def _page(args: argparse.Namespace, pack: Pack) -> Result:
         new = card_facts.collect(pack, releases, map(Path, args.checkout))
     facts = card_facts.merge(pack, card_facts.load(pack), new)
     page = card_page.render(facts, Evidence.of_all(pack))
-    _write(pack, {card_facts.FACTS: card_facts.text(facts), card_page.PAGE: page})
+    write(pack.root, {card_facts.FACTS: card_facts.text(facts), card_page.PAGE: page})
     rows: list[dict[str, Any]] = []
     for product, told in facts.items():
         for release, found in told.items():
@@ -114,15 +143,3 @@ def _page(args: argparse.Namespace, pack: Pack) -> Result:
     absent = [f"{p} {r}" for p, listed in pack.card["releases"].items() for r in listed if r not in facts.get(p, {})]
     message = f"no facts yet of {', '.join(absent)}" if absent else f"{card_page.PAGE} holds every release"
     return Result(rows, ("product", "release", "rows", "scanned"), message)
-
-
-def _write(pack: Pack, files: dict[str, str]) -> list[str]:
-    """Write what differs from the disk; the names of those files."""
-    written = []
-    for name, text in files.items():
-        path = pack.root / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            written.append(name)
-    return written

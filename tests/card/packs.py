@@ -11,6 +11,7 @@ import yaml
 from reports import record, row
 
 from skillgen.evals.code_hash import code_hash
+from skillgen.evals.report_check import verdict
 
 Rows = list[dict[str, Any]]
 Run = Callable[..., tuple[int, dict[str, Any]]]  # a command of `skillgen card`: exit code, answer
@@ -70,6 +71,8 @@ FILES = {
     "evals/other.py": "OTHER = 1\n",
     "skills/share-it/config/card.yaml": "title: share-it\nvalidation_status: x\nclaims: []\n"
     "failure_modes:\n  - name: a\n",
+    "skills/guide/config/card.yaml": "title: guide\nvalidation_status: unproven\nvalidated_on: []\nevidence: []\n"
+    "claims:\n  - id: whole\n    statement: All or none.\n    level: unproven\n    evidence: []\n",
 }
 
 
@@ -103,9 +106,10 @@ def report(folder: Path, pack: Path, release: str = "2.0", rows: Rows | None = N
     made["environment"] |= {"gpu": gpu, "hosts": hosts}
     made["patched"] = patched | {"commit": release if git else None, "families": {"f": "0"}}
     made["code"] = {"sha256": code_hash("share-it", pack), "patch": "current"} | code
+    made |= changes
     place = folder / f"{release}-{len(list(folder.iterdir()))}"
     place.mkdir()
-    (place / "report.json").write_text(json.dumps(made | changes))
+    (place / "report.json").write_text(json.dumps({**made, "verdict": verdict(made), **changes}))
     return str(place)
 
 

@@ -22,8 +22,22 @@ CARD = yaml.safe_load((ROOT / "card.yaml").read_text())
 TECHNIQUES = {entry["name"]: entry for entry in CARD["techniques"]}
 PACKAGES = {"skillgen.runtime": "runtime", "skillgen.evals": "evals", "skillgen": "generators"}
 # What a patch or a run goes through without deciding what is written or judged.
-MACHINERY = ("ledger/", "errors.py", "target.py", "collector.py", "registry.py", "checks.py", "__init__.py")
-MACHINERY = (*(f"generators/{name}" for name in MACHINERY), "evals/launch.py", "evals/environment.py")
+MACHINERY = (
+    "ledger/",
+    "errors.py",
+    "target.py",
+    "collector.py",
+    "registry.py",
+    "checks.py",
+    "paths.py",
+    "refusals.py",
+)
+MACHINERY = (
+    *(f"generators/{name}" for name in MACHINERY),
+    "generators/__init__.py",
+    "evals/launch.py",
+    "evals/environment.py",
+)
 T = "vision-dp-over-cp"
 
 

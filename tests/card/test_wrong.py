@@ -28,6 +28,7 @@ def gone(name: str) -> Callable[[Path], None]:
     return lambda pack: (pack / name).unlink()
 
 
+GUIDE = "skills/guide/config/card.yaml"  # of a skill without a technique
 LISTED = f"        evidence:\n          - {ONE}\n          - {TWO}\n"
 WRONG: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "a level raised by hand": (swap(CARD, "level: unproven", "level: cpu_verified"), "cost", CARD, "say no more"),
@@ -54,6 +55,35 @@ WRONG: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
         "",
         "skills/share-it/config/card.yaml",
         "is not what",
+    ),
+    "a level of a skill that no eval judges": (
+        swap(GUIDE, "level: unproven\n    evidence: []", f"level: cpu_verified\n    evidence: [{ONE}]"),
+        "whole",
+        GUIDE,
+        "no eval judges guide",
+    ),
+    "a level of it that code alone shows": (
+        swap(GUIDE, "level: unproven", "level: code_verified"),
+        "whole",
+        GUIDE,
+        "no eval judges guide",
+    ),
+    "a page that is not there": (
+        swap(GUIDE, "level: unproven\n    evidence: []", "level: documented\n    evidence: [docs/no.md]"),
+        "whole",
+        GUIDE,
+        "evidence is missing: docs/no.md",
+    ),
+    "its status alone": (swap(GUIDE, "status: unproven", "status: cpu_verified"), "", GUIDE, "status is unproven"),
+    "where it ran": (swap(GUIDE, "validated_on: []", "validated_on: [a]"), "", GUIDE, "validated_on is empty"),
+    "what it rests on": (swap(GUIDE, "evidence: []", f"evidence: [{ONE}]"), "", GUIDE, "no claim rests on"),
+    "a claim without a level": (swap(GUIDE, "    level: unproven\n", ""), "whole", GUIDE, "no eval judges"),
+    "no YAML": (swap(GUIDE, "title: guide", "title: ["), "", GUIDE, "while parsing"),
+    "documented nowhere": (
+        swap(CARD, "It is said.\n        level: unproven", "It is said.\n        level: documented"),
+        "talk",
+        CARD,
+        "names no page",
     ),
 }
 
@@ -120,6 +150,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "NCCL without a GPU": ({"backend": "nccl"}, "unclear-hardware"),
     "of a technique that the card lacks": ({"technique": "unheard-of"}, "unknown-technique"),
     "edited": ({"ok": False}, "report-damaged"),
+    "with another verdict": ({"verdict": "PASS: 9 passed"}, "report-damaged"),
 }
 
 
@@ -140,14 +171,71 @@ def test_a_report_without_a_word_on_its_code_is_refused(pack: Path, runs: Path, 
     assert card("update", path.parent)[1]["error"]["code"] == "report-of-other-code"
 
 
+def origin(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Put a value into a field of a report; none takes the field out."""
+    *outer, last = field.split(".")
+
+    def change(told: dict[str, Any]) -> None:
+        for name in outer:
+            told = told[name]
+        told.pop(last)
+        if value is not None:
+            told[last] = value
+
+    return change
+
+
+ORIGINS: dict[str, tuple[str, Any, str]] = {
+    "patched": ("patched", {}, "report-of-unknown-origin"),
+    "target": ("target", " ", "report-of-unknown-origin"),
+    "pack_version": ("pack_version", "", "report-of-unknown-origin"),
+    "environment": ("environment", {}, "report-of-unknown-origin"),
+    "environment.versions": ("environment.versions", None, "report-of-unknown-origin"),
+    "environment.hosts": ("environment.hosts", [], "report-of-unknown-origin"),
+    "families": ("families", [], "report-of-unknown-origin"),
+    "patched.product": ("patched.product", "../../other", "report-of-unknown-origin"),
+    "patched.version": ("patched.version", "../../../2.0", "report-of-unknown-origin"),
+    "patched.kind": ("patched.kind", "", "report-of-unknown-origin"),
+    "patched.families": ("patched.families", {}, "report-of-unknown-origin"),
+    "'patched'": ("patched", None, "report-damaged"),
+    "'target'": ("target", None, "report-damaged"),
+    "'environment'": ("environment", None, "report-damaged"),
+    "'pack_version'": ("pack_version", None, "report-damaged"),
+}
+
+
+@pytest.mark.parametrize("said", ORIGINS)
+def test_a_report_that_leaves_its_origin_open_is_refused(said: str, pack: Path, runs: Path, card: Run) -> None:
+    field, value, code = ORIGINS[said]
+    path = Path(report(runs, pack)) / "report.json"
+    told = json.loads(path.read_text())
+    origin(field, value)(told)
+    path.write_text(json.dumps(told))
+    before = sorted(pack.parent.rglob("*"))
+    error = card("update", path.parent)[1]["error"]
+    assert error["code"] == code and f" {said} " in f" {error['message']} "
+    assert sorted(pack.parent.rglob("*")) == before
+
+
+def test_a_checkout_without_its_commit_is_refused(pack: Path, runs: Path, card: Run) -> None:
+    path = Path(report(runs, pack, "abc123456789")) / "report.json"
+    path.write_text(path.read_text().replace('"abc123456789"', "null"))
+    assert "its patched.commit" in card("update", path.parent)[1]["error"]["message"]
+
+
 BROKEN = {
     "a level of no list": ("level: unproven", "level: tested", "a level is one of"),
     "kinds and claims": ("{claims: [parity], ", "{kinds: [parity], claims: [parity], ", "with either kinds or claims"),
     "a claim of claims of claims": ("{claims: [parity], ", "{claims: [main], ", "no claim with cases of its own"),
     "a release of no list": ('{automodel: ["2.0"]}', '{automodel: ["3.0"]}', "automodel 3.0 is not among"),
     "one id twice": ("id: cost", "id: parity", "two claims have one id"),
-    "no statement": ("statement: Less is done.", "remark: Less.", "no statement"),
+    "no statement": ("statement: Less is done.", "remark: Less.", "claims[1].statement is missing"),
     "no YAML": ("title: mini", "title: [", "while parsing"),
+    "a day that no month has": ("title: mini", "title: 2026-13-45", "month must be"),
+    "a value nested without end": ("title: mini", "title: " + "[" * 5000, "nested too deeply"),
+    "a reference": ("title: mini", "title: &a mini\nagain: *a", "a reference (*) in line 2"),
+    "code that is a path": ("code: [generators/edits.py]", "code: [/etc/hosts]", "no pattern below a folder"),
+    "a skill elsewhere": ("skill: skills/other", "skill: ../other", "is no folder of the pack"),
 }
 
 

@@ -48,7 +48,7 @@ ROWS = (
         "passed",
         "5 images",
         family="ministral3",
-        checks={"features": (1.3e-6, 2e-5), "gradients": (1.1e-6, 2e-5), "bytes": (3, 4)},
+        checks={"features": (1.3e-6, 2e-5), "gradients": (1.1e-6, 2e-5), "bytes": (3, 4), "TP None: (1, 16)": (0, 0)},
     ),
     row("skipped", "strided", family="ministral3", reason="it needs <4> ranks | or more"),
     COST | {"family": "ministral3", "name": "CP 2"},
@@ -92,6 +92,8 @@ def text(skillgen: Skillgen, target: Path, *options: object) -> dict[str, Any]:
 def refused(skillgen: Skillgen, target: Path, *options: object) -> tuple[int, str, str]:
     code, answer = skillgen("pr-text", T, target, *options)
     assert answer["error"]["hint"] and not answer["rows"]
+    if "skillgen eval " + T in answer["error"]["hint"]:
+        assert f"skillgen eval {T} {target} --mcore DIR" in answer["error"]["hint"]
     return code, answer["error"]["code"], answer["error"]["message"]
 
 
@@ -127,7 +129,9 @@ def test_every_figure_is_the_reports(skillgen: Skillgen, applied: Path, written:
     made = report.read(folder)
     body = text(skillgen, applied, "--report", folder)["body"]
     assert made["verdict"] in body and made["finished"] in body and made["patched"]["commit"][:12] in body
-    assert "| ministral3 | parity | 2 | 1 | features 1.3e-06 of 2e-05, gradients 1.7e-06 of 2e-05 |" in body
+    parity = "features, loss and gradients equal those of the encoder replicated on every rank | 2 | 1"
+    errors = "largest errors, limit 2e-05: 1.3e-06 (features), 1.7e-06 (gradients)"
+    assert f"| ministral3 | parity: {parity} | {errors}; 1 exact check met |" in body
     assert "| ministral3, cost: CP 2 | Patches per rank | 100 | 60 |" in body
     assert "| ministral3, cost: CP 2 | Activation memory per rank, MB | 16 | 8 |" in body
     assert "| ministral3, cost: CP 2 | Busy time per rank, ms | 2 | 1 |" in body

@@ -51,7 +51,8 @@ def test_no_difference(skillgen: Skillgen, first: Path, second: Changed) -> None
 def test_a_difference_that_is_not_worse(skillgen: Skillgen, first: Path, second: Changed) -> None:
     def change(record: dict[str, Any]) -> None:
         record["environment"]["versions"]["torch"] = "3"
-        record["patched"]["families"] = {"f": "0123456789abcdef"}
+        families = {"f": "0123456789abcdef"}
+        record["patched"] = {"product": "p", "version": "1", "kind": "tree", "commit": None, "families": families}
         record["rows"][0]["checks"]["features"] = [1e-5, 2e-5]
         record["rows"][1] |= {"status": "passed", "reason": ""}
         record["rows"][2]["numbers"] |= {"patches, sharded": [50, 50], "patches, replicated": [300, 100]}
@@ -66,6 +67,7 @@ def test_a_difference_that_is_not_worse(skillgen: Skillgen, first: Path, second:
         ),
         ("environment", "versions"): ("torch 2", "torch 3", None),
         ("environment", "patched code of f"): (None, "0123456789ab", None),
+        ("environment", "target"): ("/nowhere", "p, /nowhere", None),
         ("case", "f, parity: strided"): ("skipped", "passed", None),
         ("check", "f, parity: same features: features"): ("1e-07 of 2e-05", "1e-05 of 2e-05", None),
         ("cost", "f, cost: case: patches, replicated"): (100, 300, "+200.0%"),
@@ -155,8 +157,12 @@ def test_two_cases_of_one_name_are_two(skillgen: Skillgen, first: Path, second: 
 def test_reports_of_different_things_are_not_compared(skillgen: Skillgen, first: Path, second: Changed) -> None:
     code, answer = skillgen("report", "compare", first, second(lambda r: r.update(technique="other")))
     assert code == 2 and answer["error"]["code"] == "not-comparable"
-    bridge = second(lambda r: r["patched"].update(product="megatron-bridge")).rename(first.parent / "c")
-    code, answer = skillgen("report", "compare", bridge, second(lambda r: r["patched"].update(product="automodel")))
+    one, other = (
+        {"product": product, "version": "1", "kind": "tree", "commit": None, "families": {}}
+        for product in ("megatron-bridge", "automodel")
+    )
+    bridge = second(lambda r: r.update(patched=one)).rename(first.parent / "c")
+    code, answer = skillgen("report", "compare", bridge, second(lambda r: r.update(patched=other)))
     assert code == 2 and answer["error"]["code"] == "not-comparable"
 
 

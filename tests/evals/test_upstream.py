@@ -16,6 +16,7 @@ from skillgen.target import discover
 
 TECHNIQUE = "vision-frame-sharding"
 CONFIG = "nemo_automodel/components/distributed/config.py"
+OWN = "tests/unit_tests/distributed/test_patch.py"
 TESTS = """\
 import pytest
 from nemo_automodel.components.distributed.config import double
@@ -51,7 +52,7 @@ Make = Callable[..., Path]
 def make(tmp_path: Path) -> Make:
     """A checkout of a small Automodel with a patch that makes `double` this, and a test that comes with it."""
 
-    def made(body: str, test: str = "def test_of_the_patch():\n    pass\n") -> Path:
+    def made(body: str, test: str = "def test_of_the_patch():\n    pass\n", place: str = OWN) -> Path:
         for name, text in FILES.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -61,11 +62,10 @@ def make(tmp_path: Path) -> Make:
             ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"],
         ):
             subprocess.run(["git", *command], cwd=tmp_path, check=True)
-        new = "tests/unit_tests/distributed/test_patch.py"
         changes = [
             Change("docs/page.md", FILES["docs/page.md"].encode(), b"More.\n"),
             Change(CONFIG, FILES[CONFIG].encode(), f"def double(number):\n    return {body}\n".encode()),
-            Change(new, None, test.encode()),
+            Change(place, None, test.encode()),
         ]
         ledger.commit(discover(tmp_path), changes, technique=TECHNIQUE, family="some", pack_version="0")
         return tmp_path
@@ -83,11 +83,14 @@ def test_a_patch_that_breaks_nothing(make: Make) -> None:
         file.write("\ndef test_of_the_user():\n    pass\n")  # an edit that is not ours stays in both arms
     before = contents(tree)
     row = upstream.row(TECHNIQUE, tree, python=sys.executable)
-    assert row["status"] == "passed" and row["folders"] == ["tests/unit_tests/distributed"], row
+    assert row["status"] == "passed", row
+    assert row["numbers"][upstream.EDITED] == [["tests/unit_tests/distributed"]]
+    assert row["numbers"][upstream.BROUGHT] == [[OWN]]
     assert row["numbers"]["before"] == [{"passed": 4, "failed": 1, "skipped": 1}]
     assert row["numbers"]["after"] == [{"passed": 5, "failed": 1, "skipped": 1}]
     assert upstream.gain(row).endswith(
-        ": 4 passed, 1 failed without the patch; 5 passed, 1 failed with it and its tests"
+        "(distributed): 4 passed, 1 failed without the patch; "
+        "5 passed, 1 failed with it and the tests that it brings (distributed/test_patch.py)"
     )
     assert contents(tree) == before
 
@@ -130,17 +133,14 @@ def test_what_cannot_run_is_skipped_with_its_reason(make: Make, tmp_path: Path) 
     assert not record["ok"] and record["gains"] == []
 
 
-@pytest.mark.parametrize(
-    ("edited", "folders"),
-    [
-        ("recipes/vlm/finetune.py", ["recipes"]),
-        ("components/models/other/model.py", ["models/other"]),
-        ("components/models/missing/model.py", []),
-        ("components/distributed/deep/new.py", ["distributed"]),
-    ],
-)
-def test_tests_are_those_beside_the_edited_files(make: Make, edited: str, folders: list[str]) -> None:
-    tree = make("number + number")
-    (tree / "tests/unit_tests/recipes").mkdir()
-    found = upstream.test_folders(discover(tree), [f"nemo_automodel/{edited}"])
-    assert found == [f"tests/unit_tests/{folder}" for folder in folders]
+@pytest.mark.parametrize("good", [True, False])
+def test_tests_of_the_patch_run_where_no_other_does(good: bool, make: Make) -> None:
+    """A patch's own tests may lie in a folder whose other tests are of none of its files."""
+    place = "tests/unit_tests/models/other/test_of_the_patch.py"
+    tree = make("number + number", test=f"def test_it():\n    assert {good}\n", place=place)
+    row = upstream.row(TECHNIQUE, tree, python=sys.executable)
+    assert row["numbers"][upstream.BROUGHT] == [[place]], row
+    assert row["numbers"]["before"] == [{"passed": 3, "failed": 1, "skipped": 1}]
+    assert row["numbers"]["after"] == [{"passed": 3 + good, "failed": 2 - good, "skipped": 1}]
+    assert row["status"] == ("passed" if good else "failed")
+    assert row["numbers"]["newly failing"] == [[] if good else [f"{place[:-3]}::test_it"]]
