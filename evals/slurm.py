@@ -165,10 +165,12 @@ def begin(slurm: Slurm, work: Path, order: Mapping[str, Any], script: Callable[[
         written = dict(json.loads(spec.read_text()))
     except (ValueError, TypeError):
         hint = "the command without --job writes it anew"
-        raise SkillgenError("no-such-job", "the order of this job is garbled", where=str(spec), hint=hint) from None
+        message = "the order of this job is garbled"
+        raise SkillgenError("no-such-job", message, where=str(spec), hint=hint, exit_code=USAGE) from None
     if other := [name for name in order if written.get(name) != order[name]]:
         message = f"the job of this folder was written for another {', '.join(other)}"
-        raise SkillgenError("another-job", message, where=str(spec))
+        hint = "repeat the options that wrote it, or leave out --job to write another"
+        raise SkillgenError("another-job", message, where=str(spec), hint=hint)
     hint = f"run this on a login node of the cluster: Slurm is asked about job {slurm.job}"
     if not shutil.which("scontrol"):
         raise SkillgenError("no-slurm", "there is no scontrol on the PATH", hint=hint, exit_code=USAGE)

@@ -59,12 +59,13 @@ def faults(pack: Pack, skill: str, card: dict[str, Any]) -> Iterator[tuple[str, 
         yield from _unjudged(skill, card)
         return
     wanted = {claim["id"]: {key: claim[key] for key in SAME} for claim in entry["claims"]}
-    given = {str(claim.get("id")): {key: claim.get(key) for key in SAME} for claim in claims(card)}
-    for name in given.keys() - wanted.keys():
-        yield name, f"{name} is no claim of {CARD}: {UPDATE}"
+    given = [(str(claim.get("id")), {key: claim.get(key) for key in SAME}) for claim in claims(card)]
+    for name, _ in given:
+        if name not in wanted:
+            yield name, f"{name} is no claim of {CARD}: {UPDATE}"
     for name, claim in wanted.items():
-        if given.get(name) != claim:
-            yield name, f"{name} is {claim['level']} in {CARD}, with that statement and evidence: {UPDATE}"
+        if [says for other, says in given if other == name] != [claim]:
+            yield name, f"{name} is {claim['level']} in {CARD}, once, with that statement and evidence: {UPDATE}"
     places = sorted({place for claim in entry["claims"] for place in claim["evidence"]})
     for key, value in (("validation_status", status(entry["claims"])), ("evidence", places)):
         if card.get(key) != value:

@@ -18,28 +18,34 @@ def write(root: Path, files: dict[str, str]) -> list[str]:
     new = {name: text.encode() for name, text in files.items()}
     new = {name: data for name, data in new.items() if _bytes(root / name) != data}
     drafts: list[tuple[Path, Path]] = []
-    replaced: list[tuple[Path, bytes | None]] = []
+    before: dict[Path, Path | None] = {}
+    replaced: list[Path] = []
     made: list[Path] = []
     try:
         for name, data in new.items():
             path = Path(os.path.realpath(root / name))
             made += _folders(path.parent)
+            there = _bytes(path)
+            before[path] = None if there is None else _draft(path, there)
             drafts.append((_draft(path, data), path))
         for draft, path in drafts:
-            replaced.append((path, _bytes(path)))
+            replaced.append(path)
             os.replace(draft, path)
     except BaseException:
-        for path, before in reversed(replaced):
-            if before is None:
-                path.unlink(missing_ok=True)
-            elif _bytes(path) != before:
-                os.replace(_draft(path, before), path)
-        for draft, _ in drafts:
-            draft.unlink(missing_ok=True)
-        for folder in reversed(made):
+        for path in reversed(replaced):
+            with suppress(OSError):
+                if (old := before[path]) is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    os.replace(old, path)
+        raise
+    finally:
+        for left in filter(None, (*before.values(), *(draft for draft, _ in drafts))):
+            with suppress(OSError):
+                left.unlink(missing_ok=True)
+        for folder in reversed(made):  # those that hold nothing
             with suppress(OSError):
                 folder.rmdir()
-        raise
     return list(new)
 
 

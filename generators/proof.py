@@ -145,7 +145,8 @@ def _families(
         control = row.outcome is Outcome.REFUSED and family in controls
         if row.outcome is not Outcome.APPLIED and not control:
             message = f"{family} is {row.outcome.value}, not applied: the eval judges patched code"
-            hint = f"{patch} --family {family}" if row.plannable else f"it cannot be: {row.detail or row.reason}"
+            message += "" if row.plannable else f"; it cannot be patched: {row.detail or row.reason}"
+            hint = f"{patch} --family {family}" if row.plannable else f"skillgen scan {target} shows what can be"
             where = row.evidence[0] if row.evidence else target
             raise SkillgenError("not-applied", message, where=where, hint=hint, exit_code=REFUSED)
     return chosen

@@ -108,5 +108,6 @@ def _releases(card: dict[str, Any], target: Target, technique: str, *families: s
     """The other releases of the target's product that the card has the technique for, and one of the families."""
     places = [p for p in _places(card, technique, target) if not families or set(families) & set(p["families"])]
     releases = dict.fromkeys(release for place in places for release in place["releases"])
-    names = [f"main ({card['main'][target.product]})" if r == "main" else r for r in releases if r != target.version]
+    main = card.get("main", {}).get(target.product, "")
+    names = [f"main ({main})" if r == "main" else r for r in releases if r != target.version]
     return f"use a supported release: {target.product} {', '.join(names)}" if names else ""

@@ -121,7 +121,7 @@ def _place(skill: str, folder: Path, targets: set[Path]) -> Place:
     path = folder / skill
     if not os.path.lexists(path):
         return Place(skill, folder, "absent")
-    if path.is_symlink() and path.resolve() in targets:
+    if path.is_symlink() and os.path.exists(path) and path.resolve() in targets:
         return Place(skill, folder, "linked")
     there = digests(path, path.rglob("*")) if path.is_dir() else {}
     if there == _ours(skill):

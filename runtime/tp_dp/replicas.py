@@ -82,9 +82,9 @@ def _sums(finalize: Callable[..., Any] | None) -> bool:
 def require_replica_sum(
     module: nn.Module, group: dist.ProcessGroup | None, finalize: Callable[..., Any] | None
 ) -> None:
-    """ValueError in training if `finalize` would leave each replica the gradient of its images alone."""
-    trains = module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-    if group is not None and trains and not _sums(finalize):
+    """ValueError if `finalize` would leave each replica the gradient of its images alone; None may be no training."""
+    trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
+    if group is not None and trains and not _sums(finalize) and (finalize is not None or module.training):
         told = "vision_tp_dp: finalize_model_grads_func must be wrapped by with_replica_sum, and called by the loop"
         raise ValueError(f"{told}, got {finalize}")
 

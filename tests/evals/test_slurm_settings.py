@@ -83,7 +83,7 @@ HANDLED |= {"--gpus-per-node=1": "--gpus-per-node", "-G8": "--gpus-per-node", "-
 HANDLED |= {"--output=x": "slurm.log", "-e x": "slurm.log", "--open-mode=append": "slurm.log", "-a 1-3": "one job"}
 HANDLED |= {"--array=1-3": "one job", "--requeue": "again", "--wrap=true": "script", "--wait": "waits", "-W": "waits"}
 HANDLED |= {"--export=NONE": "use --env", "--export NIL": "use --env", "--export-file=x": "use --env"}
-HANDLED |= {"-M x": "cluster"}
+HANDLED |= {"-M x": "cluster", "--tasks-per-node=4": "one task", "--gpus-per-task=1": "--gpus-per-node"}
 HANDLED |= {"--test-only": "submits nothing", "-QV": "submits nothing", "--container-image=x": "use --container-image"}
 HANDLED |= {"--comment='x": "quot", "-x --": "no option", "-": "no option"}
 

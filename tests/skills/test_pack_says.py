@@ -81,6 +81,11 @@ FALSE: dict[str, tuple[str, Change, str]] = {
         lambda told: told["claims"].append(told["claims"][0] | {"id": "more", "evidence": []}),
         "more is no claim of card.yaml",
     ),
+    "a claim said twice": (
+        "vision-tp-dp",
+        lambda told: told["claims"].insert(0, told["claims"][0] | {"level": "gpu_verified", "evidence": []}),
+        "parity is ",
+    ),
     "a claim left out": ("vision-tp-dp", lambda told: told["claims"].pop(), "gpu is unproven in card.yaml"),
     "a status of a technique": (
         "vision-tp-dp",

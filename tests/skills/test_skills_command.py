@@ -237,6 +237,15 @@ def test_what_is_in_the_way_of_a_folder(skills: Run, tmp_path: Path, place: Path
     assert "--agent" in answer["error"]["hint"] and sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_link_to_itself_is_foreign(skills: Run, tmp_path: Path) -> None:
+    (tmp_path / CLAUDE).mkdir(parents=True)
+    (tmp_path / CLAUDE / NAME).symlink_to(NAME)
+    code, answer = skills("install", "--dest", tmp_path)
+    assert (code, answer["error"]["code"]) == (3, "foreign-skill")
+    assert skills("install", "--dest", tmp_path, "--force")[0] == 0
+    assert (tmp_path / CLAUDE / NAME / "SKILL.md").is_file()
+
+
 def test_a_link_to_the_other_folder_stays_a_link(skills: Run, tmp_path: Path) -> None:
     """As other installers lay them out."""
     (tmp_path / CLAUDE).mkdir(parents=True)
