@@ -56,7 +56,7 @@ test: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
 # A Slurm of one node runs while these do; Debian's slurm-wlm and munge are installed where they are missing.
 test-slurm: $(VENV)/.done $(AUTOMODEL_VENV)/.done $(SLURM_RELEASES:%=$(RELEASES)/%)
 	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
-		$(BIN)/python tests/slurm/cluster.py $(BIN)/python -m pytest tests/slurm $(PYTEST_ARGS)
+		$(BIN)/python tests/launch/slurm/cluster.py $(BIN)/python -m pytest tests/launch/slurm $(PYTEST_ARGS)
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from skillgen.evals.code_hash import code_hash
+from skillgen.report.code_hash import code_hash
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = {"bridge": "megatron-bridge", "automodel": "nemo-automodel", "core": "megatron-core"}

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from skillgen.resources import package_folder
+from skillgen.kernel.resources import package_folder
 
 T = "vision-dp-over-cp"
 FAMILIES = ("ministral3", "qwen3_omni")

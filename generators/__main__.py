@@ -2,6 +2,6 @@
 
 import sys
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
 
 sys.exit(main())

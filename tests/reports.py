@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skillgen.evals import report
+from skillgen.report import record as report
 
 
 def row(status: str, name: str = "case", **more: Any) -> dict[str, Any]:

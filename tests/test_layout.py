@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from skillgen import resources
+from skillgen.kernel import resources
 
 ROOT = Path(__file__).parents[1]
 CODE = ("generators", "runtime", "evals", "bench", "tests")
@@ -57,7 +57,7 @@ def test_adapters_are_at_most_sixty_lines_without_their_examples() -> None:
 
 def test_the_example_in_contributing_is_the_real_one() -> None:
     blocks = (ROOT / "CONTRIBUTING.md").read_text().split("```python\n")[1:]
-    sources = [ROOT / "generators/adapters/bridge/ministral3.py"]
+    sources = [ROOT / "generators/techniques/vision_dp_over_cp/families/ministral3.py"]
     sources += [ROOT / "templates/vision_dp_over_cp/sites/ministral3.py.j2"]
     text = "\n".join(path.read_text() for path in sources)
     assert len(blocks) == 3

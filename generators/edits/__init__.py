@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from skillgen.edits.diff import changed_lines, unified_diff
-from skillgen.errors import SkillgenError
-from skillgen.model import AddFile, AddText, Change, Edit, ReplaceText
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import AddFile, AddText, Change, Edit, ReplaceText
 
 __all__ = ["apply_edits", "changed_lines", "plan_changes", "unified_diff"]
 

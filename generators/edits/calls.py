@@ -11,7 +11,7 @@ from skillgen.edits.shape import own_calls, shape
 from skillgen.edits.splice import Splice
 from skillgen.edits.tree import Tree, closest
 from skillgen.edits.wrap import add_item, call_brackets, relayout, signature_brackets
-from skillgen.model import AddParameter, PassKeyword, ReplaceCallee
+from skillgen.kernel.model import AddParameter, PassKeyword, ReplaceCallee
 
 
 def _signature(function: cst.FunctionDef) -> Sequence[cst.Param | cst.ParamSlash | cst.ParamStar]:

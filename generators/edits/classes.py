@@ -10,7 +10,7 @@ from skillgen.edits.anchors import find_class, find_definition
 from skillgen.edits.shape import dotted, parse_code
 from skillgen.edits.splice import Splice, clean, indented, insert_lines
 from skillgen.edits.tree import Definition, Tree, closest
-from skillgen.model import AddDefinition, AddField, AddMethod
+from skillgen.kernel.model import AddDefinition, AddField, AddMethod
 
 
 def _field(node: cst.CSTNode) -> tuple[str, cst.AnnAssign] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 
-from skillgen.model import Change
+from skillgen.kernel.model import Change
 
 _NO_END = "\\ No newline at end of file\n"
 

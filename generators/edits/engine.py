@@ -14,8 +14,8 @@ from skillgen.edits.items import add_tuple_item
 from skillgen.edits.splice import Splice, splice
 from skillgen.edits.statements import insert, replace
 from skillgen.edits.tree import Tree
-from skillgen.errors import AnchorDrift, SkillgenError
-from skillgen.model import (
+from skillgen.kernel.errors import AnchorDrift, SkillgenError
+from skillgen.kernel.model import (
     AddContext,
     AddDefinition,
     AddField,

@@ -11,7 +11,7 @@ from skillgen.edits.anchors import definitions, find_function, nearest_calls, pl
 from skillgen.edits.shape import children, shape
 from skillgen.edits.splice import Splice
 from skillgen.edits.tree import Definition, Tree, closest
-from skillgen.model import AddContext, ReplaceExpression, ReplaceWords
+from skillgen.kernel.model import AddContext, ReplaceExpression, ReplaceWords
 
 
 def _scope(tree: Tree, name: str) -> Definition:

@@ -12,7 +12,7 @@ import libcst as cst
 from skillgen.edits.shape import dotted
 from skillgen.edits.splice import Splice, insert_lines
 from skillgen.edits.tree import Tree
-from skillgen.model import AddImport, RemoveImport
+from skillgen.kernel.model import AddImport, RemoveImport
 
 FIRST_PARTY = ("megatron.bridge", "nemo_automodel", "tests")  # in Megatron-LM, everything below `megatron`
 FUTURE, STANDARD, THIRD_PARTY, LOCAL_PARTY, RELATIVE = range(5)

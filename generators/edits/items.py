@@ -10,7 +10,7 @@ from skillgen.edits.shape import blocks, dotted, shape
 from skillgen.edits.splice import Splice
 from skillgen.edits.tree import Tree, closest
 from skillgen.edits.wrap import Brackets, add_item
-from skillgen.model import AddItem
+from skillgen.kernel.model import AddItem
 
 
 def _assigned(tree: Tree) -> Iterator[tuple[str, cst.CSTNode]]:

@@ -6,7 +6,7 @@ from skillgen.edits.anchors import Place, find_function, find_statements, no_sta
 from skillgen.edits.shape import parse_code
 from skillgen.edits.splice import Splice, clean, indented, insert_lines
 from skillgen.edits.tree import Tree
-from skillgen.model import InsertAfter, InsertBefore, ReplaceStatement
+from skillgen.kernel.model import InsertAfter, InsertBefore, ReplaceStatement
 
 
 def insert(edit: InsertBefore | InsertAfter, tree: Tree) -> Splice | None:

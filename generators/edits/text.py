@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from codecs import BOM_UTF8 as BOM
 
-from skillgen.errors import AnchorDrift
-from skillgen.model import AddText, ReplaceText
+from skillgen.kernel.errors import AnchorDrift
+from skillgen.kernel.model import AddText, ReplaceText
 
 
 def add_text(edit: AddText, source: bytes, *, verified: str = "") -> bytes:

@@ -14,8 +14,8 @@ import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, CodeSpan, MetadataWrapper
 
 from skillgen.edits.shape import children, dotted, shape
-from skillgen.errors import AnchorDrift, SkillgenError
-from skillgen.model import Edit
+from skillgen.kernel.errors import AnchorDrift, SkillgenError
+from skillgen.kernel.model import Edit
 
 Definition = cst.FunctionDef | cst.ClassDef
 _HOLDERS = (

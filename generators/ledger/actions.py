@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from skillgen.errors import SkillgenError
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import Change
+from skillgen.kernel.target import Target
 from skillgen.ledger import checks, disk, journal
 from skillgen.ledger.lock import locked
 from skillgen.ledger.receipts import Key, Receipt, file_name, holders
 from skillgen.ledger.state import check
 from skillgen.ledger.workspace import Replay, Workspace
-from skillgen.model import Change
-from skillgen.target import Target
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import subprocess
 import warnings
 from collections.abc import Iterable, Sequence
 
-from skillgen.errors import IO, SkillgenError
+from skillgen.kernel.errors import IO, SkillgenError
+from skillgen.kernel.target import Target
 from skillgen.ledger import disk
-from skillgen.target import Target
 
 STATUS = ("--no-renames", "--untracked-files=all", "--ignore-submodules=all")
 

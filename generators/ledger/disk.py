@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from skillgen import paths
-from skillgen.errors import IO, SkillgenError
+from skillgen.kernel import paths
+from skillgen.kernel.errors import IO, SkillgenError
 
 ADVICE = {
     errno.EROFS: "mount this file system for writing, or work on a copy of the tree on another one",

@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from skillgen.errors import CONFLICT, INTERRUPTED, IO, SkillgenError
+from skillgen.kernel.errors import CONFLICT, INTERRUPTED, IO, SkillgenError
+from skillgen.kernel.paths import read
+from skillgen.kernel.target import Target
 from skillgen.ledger import disk
 from skillgen.ledger.lock import locked
 from skillgen.ledger.state import COMMITTED, DRAFT, JOURNAL, RECEIPTS, check
 from skillgen.ledger.threeway import Overlap, transfer
-from skillgen.paths import read
-from skillgen.target import Target
 
 
 @dataclass(frozen=True)

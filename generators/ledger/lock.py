@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from skillgen.errors import IO, SkillgenError
+from skillgen.kernel.errors import IO, SkillgenError
+from skillgen.kernel.paths import plain
+from skillgen.kernel.target import Target
 from skillgen.ledger.disk import advice
 from skillgen.ledger.state import IGNORE, LOCK, RECEIPTS, check, hide
-from skillgen.paths import plain
-from skillgen.target import Target
 
 
 class NoLocks(OSError):

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from skillgen.errors import IO, USAGE, SkillgenError
+from skillgen.kernel.errors import IO, USAGE, SkillgenError
+from skillgen.kernel.paths import read
+from skillgen.kernel.target import Target
 from skillgen.ledger.journal import pack, unpack
 from skillgen.ledger.state import RECEIPTS, check
-from skillgen.paths import read
-from skillgen.target import Target
 
 FORMAT = 1
 Key = tuple[str, str]  # technique, family

@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from skillgen.paths import hard_link, odd, plain, read
+from skillgen.kernel.paths import hard_link, odd, plain, read
 
 JOURNAL, COMMITTED, DRAFT = "journal.json", "committed.json", "journal.json.new"
 LOCK, IGNORE, RECEIPTS = "lock", ".gitignore", "receipts"

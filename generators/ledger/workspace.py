@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
-from skillgen.errors import CONFLICT, SkillgenError
+from skillgen.kernel.errors import CONFLICT, SkillgenError
+from skillgen.kernel.target import Target
 from skillgen.ledger import checks, disk, journal, record
 from skillgen.ledger.receipts import Entry, Key, Receipt, file_name, holders, load
 from skillgen.ledger.threeway import SUBSTANTIAL, Overlap, compose, transfer, vanished
-from skillgen.target import Target
 
 Replay = Callable[[str, bytes | None], bytes | None]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card.packs import Run, report, write
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from tests.card.packs import Run, report, write
 
 
 @pytest.fixture

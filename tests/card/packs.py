@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from reports import record, row
 
-from skillgen.evals.code_hash import code_hash
-from skillgen.evals.report_check import verdict
+from skillgen.report.code_hash import code_hash
+from skillgen.report.read import verdict
+from tests.reports import record, row
 
 Rows = list[dict[str, Any]]
 Run = Callable[..., tuple[int, dict[str, Any]]]  # a command of `skillgen card`: exit code, answer

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.trees import MODEL, write
 
-from skillgen import registry
-from skillgen.cli import main
-from skillgen.evals import code_hash, report
-from skillgen.evals.launch import suite_of
+from skillgen.cli.parser import main
+from skillgen.engine import registry
+from skillgen.launch.launch import suite_of
+from skillgen.report import code_hash
+from skillgen.report import record as report
+from tests.cli.trees import MODEL, write
 
 ROOT = Path(__file__).parents[2]
 CARD = yaml.safe_load((ROOT / "card.yaml").read_text())
@@ -35,8 +36,8 @@ MACHINERY = (
 MACHINERY = (
     *(f"generators/{name}" for name in MACHINERY),
     "generators/__init__.py",
-    "evals/launch.py",
-    "evals/environment.py",
+    "generators/launch/launch.py",
+    "generators/launch/environment.py",
 )
 T = "vision-dp-over-cp"
 
@@ -67,7 +68,12 @@ def used(technique: str) -> set[str]:
     """Every file of ours that a technique's generator and suite import, directly or not."""
     name, suite = technique.replace("-", "_"), suite_of(technique)
     families = Path(module_file(suite.FAMILIES) or "")
-    todo = [ROOT / f"generators/techniques/{name}.py", ROOT / f"evals/{name}.py", families, ROOT / "evals/worker.py"]
+    todo = [
+        ROOT / f"generators/techniques/{name}.py",
+        ROOT / f"evals/{name}.py",
+        families,
+        ROOT / "evals/kernel/worker.py",
+    ]
     todo += families.parent.glob("*.py") if families.name == "__init__.py" else []
     for module in getattr(suite, "MODULES", {}).values():
         places = (f"{suite.FAMILIES.rpartition('.')[0]}.{module}", f"skillgen.evals.{module}")

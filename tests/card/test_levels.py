@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from card.packs import Run, cases, evidence, levels, report
-from reports import row
+
+from tests.card.packs import Run, cases, evidence, levels, report
+from tests.reports import row
 
 PLACES = ["proof/share-it/automodel-1.0.json", "proof/share-it/automodel-2.0.json"]
 

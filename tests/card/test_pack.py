@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from skillgen import card_facts, card_page, engine
-from skillgen.card_file import RUN, Pack
-from skillgen.card_levels import Evidence, parts
-from skillgen.card_proof import Proof
-from skillgen.cli import main
-from skillgen.evals.launch import suite_of
-from skillgen.target import discover
+from skillgen.card import facts as card_facts
+from skillgen.card import page as card_page
+from skillgen.card.evidence import Proof
+from skillgen.card.file import RUN, Pack
+from skillgen.card.levels import Evidence, parts
+from skillgen.cli.parser import main
+from skillgen.engine import plan as engine
+from skillgen.kernel.target import discover
+from skillgen.launch.launch import suite_of
 
 PACK = Pack(Path(__file__).parents[2])
 ENTRIES = {entry["name"]: entry for entry in PACK.card["techniques"]}
@@ -49,7 +51,7 @@ def test_the_page_is_what_its_facts_make_of_it() -> None:
 
 @pytest.mark.parametrize(("product", "release"), CELLS, ids=lambda value: value)
 def test_the_facts_are_those_of_the_release(product: str, release: str) -> None:
-    from skillgen.scan import scan
+    from skillgen.engine.scan import scan
 
     rows = scan(discover(at_hand(product, release)))
     found = [{name: row.as_json()[name] for name in card_facts.FIELDS} for row in rows]

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card.packs import Run, cases, report
-from cli.trees import write
+
+from tests.card.packs import Run, cases, report
+from tests.cli.trees import write
 
 PAGE, FACTS = "docs/compatibility.md", "docs/compatibility.json"
 
@@ -120,8 +121,8 @@ def test_facts_are_what_scan_and_plan_say(pack: Path, tmp_path: Path, card: Run)
 
 
 def test_a_plan_that_fails_is_no_proof(pack: Path, tmp_path: Path, card: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skillgen import engine
-    from skillgen.errors import AnchorDrift
+    from skillgen.engine import plan as engine
+    from skillgen.kernel.errors import AnchorDrift
 
     def drifted(*_: object, **__: object) -> None:
         raise AnchorDrift("an anchor", where="a.py")
@@ -142,7 +143,7 @@ def test_a_tree_that_is_no_checkout_is_not_main(pack: Path, tmp_path: Path, card
 
 
 def test_a_patched_tree_has_no_facts(pack: Path, tmp_path: Path, card: Run) -> None:
-    from skillgen.cli import main
+    from skillgen.cli.parser import main
 
     bridge_pack(pack)
     tree = release(tmp_path / "releases/bridge-0.6.2", "0.6.2")
@@ -153,7 +154,7 @@ def test_a_patched_tree_has_no_facts(pack: Path, tmp_path: Path, card: Run) -> N
 def test_missing_releases_are_fetched(pack: Path, tmp_path: Path, card: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bridge_pack(pack)
     asked = []
-    monkeypatch.setattr("skillgen.fetch.fetch", lambda spec, folder: asked.append((spec, folder.name)))
+    monkeypatch.setattr("skillgen.fetching.fetch.fetch", lambda spec, folder: asked.append((spec, folder.name)))
     release(tmp_path / "releases/bridge-0.6.2", "0.6.2")
     assert card("page", "--fetch", "--releases", tmp_path / "releases")[0] == 0
     assert asked == [

@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from card.packs import Run, report
+
+from tests.card.packs import Run, report
 
 RUNS = """\
 environments: {}

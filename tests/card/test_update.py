@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card.packs import Run, cases, levels, report
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from tests.card.packs import Run, cases, levels, report
 
 PLACE = "proof/share-it/automodel-2.0.json"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card.packs import Run, cases, evidence, levels, report
-from reports import row
+
+from tests.card.packs import Run, cases, evidence, levels, report
+from tests.reports import row
 
 CARD = "card.yaml"
 ONE, TWO = "proof/share-it/automodel-1.0.json", "proof/share-it/automodel-2.0.json"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.trees import Skillgen, git, write
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from tests.cli.trees import Skillgen, git, write
 
 
 @pytest.fixture

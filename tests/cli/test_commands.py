@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.trees import MODEL, PROVIDER, SECOND, Skillgen, git, snapshot, write
 
-from skillgen import resources
-from skillgen.cli import main
-from skillgen.engine import RENEWED
+from skillgen.cli.parser import main
+from skillgen.engine.plan import RENEWED
+from skillgen.kernel import resources
+from tests.cli.trees import MODEL, PROVIDER, SECOND, Skillgen, git, snapshot, write
 
 T = "vision-dp-over-cp"
 
@@ -118,7 +118,7 @@ def test_a_patch_without_a_receipt_is_told(
 
 
 def test_the_patched_checkout_is_clean_under_its_own_ruff(skillgen: Skillgen, checkout: Path) -> None:
-    from skillgen.checks import find_ruff
+    from skillgen.kernel.checks import find_ruff
 
     ruff = find_ruff()
     if ruff is None:

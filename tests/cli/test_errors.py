@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli.trees import MODEL, PROVIDER, Skillgen, git, snapshot
 
-from skillgen import commands
-from skillgen.cli import main
+from skillgen.cli import commands
+from skillgen.cli.parser import main
+from tests.cli.trees import MODEL, PROVIDER, Skillgen, git, snapshot
 
 T = "vision-dp-over-cp"
 PLACE = f"megatron/bridge/{MODEL}"
@@ -219,7 +219,7 @@ def test_a_revert_after_edits_that_overlap(skillgen: Skillgen, tree: Path) -> No
 
 
 def test_new_ruff_findings_are_refused(skillgen: Skillgen, checkout: Path) -> None:
-    from skillgen.checks import find_ruff
+    from skillgen.kernel.checks import find_ruff
 
     if find_ruff() is None:
         pytest.skip("ruff is not installed")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from skillgen.errors import IO, REFUSED, USAGE, SkillgenError
-from skillgen.fetch import fetch
-from skillgen.index import PYPI, Settings, load_settings
+from skillgen.fetching.fetch import fetch
+from skillgen.fetching.index import PYPI, Settings, load_settings
+from skillgen.kernel.errors import IO, REFUSED, USAGE, SkillgenError
 
 
 def make_wheel(folder: Path, name: str, members: dict[str, str] | None = None) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 
 import libcst
 import pytest
-from cli.trees import MODEL, Skillgen, snapshot
 
-from skillgen import commands
-from skillgen.cli import main
+from skillgen.cli import commands
+from skillgen.cli.parser import main
+from tests.cli.trees import MODEL, Skillgen, snapshot
 
 T = "vision-dp-over-cp"
 SAID = {"code": "interrupted", "message": "interrupted", "where": "", "hint": ""}
@@ -67,7 +67,7 @@ def test_ctrl_c_while_the_answer_is_printed(
         print("{", end="")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skillgen.output.emit", interrupted)
+    monkeypatch.setattr("skillgen.cli.output.emit", interrupted)
     assert main(["scan", str(tree), "--json"]) == 130
     said = capsys.readouterr()
     assert (said.out, said.err) == ("{", "skillgen: interrupted: interrupted\n")

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from skillgen.cli import INTERNAL
-from skillgen.output import Result, emit
+from skillgen.cli.output import Result, emit
+from skillgen.cli.parser import INTERNAL
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

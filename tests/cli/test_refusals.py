@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.trees import Skillgen
 
-from skillgen import refusals
-from skillgen.cli import main
-from skillgen.errors import SkillgenError
-from skillgen.model import Outcome, Row
-from skillgen.target import discover
+from skillgen.cli.parser import main
+from skillgen.engine import refusals
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import Outcome, Row
+from skillgen.kernel.target import discover
+from tests.cli.trees import Skillgen
 
 T = "vision-dp-over-cp"
 CARD = {

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.trees import Skillgen
-from reports import COST, record, row
 
-from skillgen.cli import main
-from skillgen.evals import report
+from skillgen.cli.parser import main
+from skillgen.report import record as report
+from tests.cli.trees import Skillgen
+from tests.reports import COST, record, row
 
 Changed = Callable[[Callable[[dict[str, Any]], object]], Path]
 PARITY = row("passed", "same features", checks={"features": (1e-7, 2e-5), "gradients": (1e-6, 2e-5)})

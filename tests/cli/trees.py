@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from skillgen.adapters import adapters
+from skillgen.techniques.shared.found import adapters
+from skillgen.techniques.vision_dp_over_cp.sites import FAMILIES
 
 MODEL = "models/ministral3/modeling_ministral3.py"
 PROVIDER = "models/ministral3/ministral3_provider.py"
@@ -115,7 +116,7 @@ Skillgen = Callable[..., tuple[int, dict[str, Any]]]
 
 def write(package: Path, extra: Mapping[str, str] | None = None) -> None:
     files = {**FILES, **(extra or {})}
-    for adapter in adapters("megatron-bridge"):
+    for adapter in adapters(FAMILIES):
         if adapter.family in OTHERS:
             example = adapter.examples[0]
             provider = example.provider or f"class {adapter.providers[0].cls}:\n    pass\n"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from skillgen.edits import apply_edits
-from skillgen.errors import DRIFT, AnchorDrift
-from skillgen.model import Edit
+from skillgen.kernel.errors import DRIFT, AnchorDrift
+from skillgen.kernel.model import Edit
 
 PATH = "src/megatron/bridge/models/toy/modeling_toy.py"
 

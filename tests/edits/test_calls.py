@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
 from skillgen.edits import apply_edits
-from skillgen.errors import SkillgenError
-from skillgen.model import AddParameter, PassKeyword, ReplaceCallee
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import AddParameter, PassKeyword, ReplaceCallee
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 Call = AddParameter | PassKeyword | ReplaceCallee
 

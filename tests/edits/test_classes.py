@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
-from skillgen.model import AddDefinition, AddField, AddMethod
+from skillgen.kernel.model import AddDefinition, AddField, AddMethod
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 FLAG = "flag: bool = False"
 

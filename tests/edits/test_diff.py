@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.edits import changed_lines, unified_diff
-from skillgen.model import Change
+from skillgen.kernel.model import Change
 
 
 @pytest.mark.parametrize(

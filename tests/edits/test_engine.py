@@ -7,13 +7,12 @@ import sys
 import time
 
 import pytest
-from edits.rewriting import PATH, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillgen.edits import apply_edits, plan_changes
-from skillgen.errors import AnchorDrift, SkillgenError
-from skillgen.model import (
+from skillgen.kernel.errors import AnchorDrift, SkillgenError
+from skillgen.kernel.model import (
     AddDefinition,
     AddField,
     AddFile,
@@ -28,6 +27,7 @@ from skillgen.model import (
     ReplaceCallee,
     ReplaceStatement,
 )
+from tests.edits.rewriting import PATH, check
 
 HEAD = '''\
 """A toy."""

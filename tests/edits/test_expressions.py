@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
-from skillgen.model import AddContext, ReplaceExpression, ReplaceStatement, ReplaceWords
+from skillgen.kernel.model import AddContext, ReplaceExpression, ReplaceStatement, ReplaceWords
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 CONFIG = '''\
 import contextlib

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
 from skillgen.edits import apply_edits
 from skillgen.edits.imports import member_key, natural
-from skillgen.model import AddImport, RemoveImport
+from skillgen.kernel.model import AddImport, RemoveImport
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 CODE = "\n\nx = 1\n"
 DEF = "\n\ndef f():\n    return 1\n"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
-from skillgen.model import AddItem
+from skillgen.kernel.model import AddItem
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 
 def item(after: str = '"b"', name: str = "KEYS") -> AddItem:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from edits.rewriting import PATH, check, check_drift, check_noop
 
 from skillgen.edits import apply_edits
-from skillgen.model import InsertAfter, InsertBefore, ReplaceStatement
+from skillgen.kernel.model import InsertAfter, InsertBefore, ReplaceStatement
+from tests.edits.rewriting import PATH, check, check_drift, check_noop
 
 MODEL = '''\
 class Model:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skillgen.edits import apply_edits
-from skillgen.errors import AnchorDrift
-from skillgen.model import AddText, ReplaceText
+from skillgen.kernel.errors import AnchorDrift
+from skillgen.kernel.model import AddText, ReplaceText
 
 PATH = "docs/models/toy.md"
 

@@ -6,10 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-import checkouts
 import pytest
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from tests import checkouts
 
 TECHNIQUE = "vision-dp-over-cp"
 

@@ -14,12 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from distributed import RankError, run_ranks
-
-from skillgen.evals import worker
-from skillgen.evals.launch import suite_of
+from skillgen.evals.kernel import worker
+from skillgen.launch.launch import suite_of
+from tests.distributed import RankError, run_ranks
 
 
 def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:

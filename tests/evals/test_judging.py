@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from distributed import run_ranks
 
-from skillgen.evals import cases_parity
-from skillgen.evals.arms import apart, apart_by_name
-from skillgen.evals.context import Case, Result, judge, member_lists
-from skillgen.evals.families import names
-from skillgen.evals.families.base import Batch, PointwiseLM, sequence, settle_weights, zigzag
-from skillgen.evals.harness import Skip
-from skillgen.evals.measure import collectives, saved_activations
+from skillgen.evals.kernel.arms import apart, apart_by_name
+from skillgen.evals.kernel.context import Case, Result, judge, member_lists
+from skillgen.evals.kernel.families import Batch, PointwiseLM, sequence, settle_weights, zigzag
+from skillgen.evals.kernel.harness import Skip
+from skillgen.evals.kernel.measure import collectives, saved_activations
+from skillgen.evals.vision_dp_over_cp import cases_parity
+from skillgen.evals.vision_dp_over_cp.families import names
+from tests.distributed import run_ranks
 
 CASE = Case("parity", "some", lambda: Result())
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from skillgen import registry
-from skillgen.cli import main
-from skillgen.errors import USAGE
-from skillgen.evals.launch import suite_of
+from skillgen.cli.parser import main
+from skillgen.engine import registry
+from skillgen.kernel.errors import USAGE
+from skillgen.launch.launch import suite_of
 
 
 def test_every_suite_names_its_mutations() -> None:
-    from skillgen.evals import mutations
-    from skillgen.evals.automodel import cases_attention
-    from skillgen.evals.automodel import mutations as frames
-    from skillgen.evals.hcp import mutations as hcp
-    from skillgen.evals.tp_dp import mutations as tp_dp
+    from skillgen.evals.blockdiag_gqa import cases as cases_attention
+    from skillgen.evals.hierarchical_cp import mutations as hcp
+    from skillgen.evals.kernel import mutations
+    from skillgen.evals.vision_frame_sharding import mutations as frames
+    from skillgen.evals.vision_tp_dp import mutations as tp_dp
 
     has = {
         "blockdiag-gqa": list(cases_attention.FAULTS),

@@ -6,12 +6,25 @@ import os
 from pathlib import Path
 
 import pytest
-from ledger.trees import ALPHA, TECHNIQUE, apply, checkout, edited, git, name, patch, refused, snapshot, tree, write
 
 from skillgen import ledger
+from skillgen.kernel.model import Change
+from skillgen.kernel.target import Target, discover
 from skillgen.ledger import disk, record
-from skillgen.model import Change
-from skillgen.target import Target, discover
+from tests.ledger.trees import (
+    ALPHA,
+    TECHNIQUE,
+    apply,
+    checkout,
+    edited,
+    git,
+    name,
+    patch,
+    refused,
+    snapshot,
+    tree,
+    write,
+)
 
 
 @pytest.fixture(params=["tree", "git", "worktree", "site-packages"])

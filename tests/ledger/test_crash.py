@@ -10,12 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ledger.trees import ALPHA, TECHNIQUE, apply, checkout, edited, killed, on_step, patch, refused, snapshot, tree
 
 from skillgen import ledger
-from skillgen.errors import SkillgenError
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.target import Target, discover
 from skillgen.ledger import disk
-from skillgen.target import Target, discover
+from tests.ledger.trees import (
+    ALPHA,
+    TECHNIQUE,
+    apply,
+    checkout,
+    edited,
+    killed,
+    on_step,
+    patch,
+    refused,
+    snapshot,
+    tree,
+)
 
 Work = Callable[[], object]
 

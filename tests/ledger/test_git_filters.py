@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from ledger.trees import apply, checkout, git, refused, write
 
-from skillgen.target import Target
+from skillgen.kernel.target import Target
+from tests.ledger.trees import apply, checkout, git, refused, write
 
 
 @pytest.mark.parametrize("name", ["Evil.One", ""])

@@ -6,7 +6,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from ledger.trees import (
+
+from skillgen import ledger
+from skillgen.kernel.model import Change
+from skillgen.kernel.target import Target
+from tests.ledger.trees import (
     ALPHA,
     BETA,
     COMMON,
@@ -23,10 +27,6 @@ from ledger.trees import (
     snapshot,
     tree,
 )
-
-from skillgen import ledger
-from skillgen.model import Change
-from skillgen.target import Target
 
 COMMON_PATH = "models/common.py"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ledger.trees import TECHNIQUE, apply, patch, refused, snapshot, tree, write
 
 from skillgen import ledger
-from skillgen.target import Target
+from skillgen.kernel.target import Target
+from tests.ledger.trees import TECHNIQUE, apply, patch, refused, snapshot, tree, write
 
 FILES = [".gitignore", "lock", "journal.json", "journal.json.new", "committed.json", "receipts/shard--alpha.json"]
 Put = Callable[[Path, Path], None]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from skillgen import ledger
-from skillgen.errors import SkillgenError
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import Change
+from skillgen.kernel.target import Target, discover
 from skillgen.ledger import disk, record
-from skillgen.model import Change
-from skillgen.target import Target, discover
 
 TECHNIQUE = "shard"
 PACKAGE_INFO = 'MAJOR = 0\nMINOR = 6\nPATCH = 2\nPRE_RELEASE = ""\n'

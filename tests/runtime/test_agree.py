@@ -12,17 +12,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import sharding
 import torch
 import torch.distributed as dist
-from distributed import RankError, run_ranks
-from sharding import Collectives, grid, images, packed
 from torch import Tensor, nn
-from toys import Toy, grid_batch, image_batch, language_model, packed_batch
 
 from skillgen.runtime import agree, api
 from skillgen.runtime.agree import VisionShardingError
 from skillgen.runtime.plan import make_plan
+from tests.distributed import RankError, run_ranks
+from tests.runtime import sharding
+from tests.runtime.sharding import Collectives, grid, images, packed
+from tests.runtime.toys import Toy, grid_batch, image_batch, language_model, packed_batch
 
 SOON = 5.0  # seconds
 

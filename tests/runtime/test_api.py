@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import sharding
 import torch
 import torch.distributed as dist
-from distributed import run_ranks
-from sharding import Case, check_idle_gradients, check_parity, grid, images, packed, static
 from torch import Tensor
-from toys import GridToy, Output, Toy, grid_batch
 
 from skillgen.runtime import api
 from skillgen.runtime.forms import Units
 from skillgen.runtime.plan import Run, Segment
+from tests.distributed import run_ranks
+from tests.runtime import sharding
+from tests.runtime.sharding import Case, check_idle_gradients, check_parity, grid, images, packed, static
+from tests.runtime.toys import GridToy, Output, Toy, grid_batch
 
 CASES: dict[str, Case] = {
     "one image": images((4, 4)),

@@ -10,20 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharding import check_tubelets
-from toys import (
-    GridToy,
-    ImageToy,
-    PackedSeqParams,
-    grid_batch,
-    image_batch,
-    packed_batch,
-    packed_params,
-)
 
 from skillgen.runtime.forms import PLACEHOLDER_ROWS, GridRows
 from skillgen.runtime.images import ImageBatch, PackedPatches
 from skillgen.runtime.plan import Plan, Run, Segment, make_plan
+from tests.runtime.sharding import check_tubelets
+from tests.runtime.toys import GridToy, ImageToy, PackedSeqParams, grid_batch, image_batch, packed_batch, packed_params
 
 
 def any_plan(draw: Any, runs: Sequence[Run]) -> Plan:

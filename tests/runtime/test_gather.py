@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import sharding
 import torch
 import torch.distributed as dist
-from distributed import run_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharding import Collectives, grid, images, packed
 from torch.utils.checkpoint import checkpoint
 
 from skillgen.runtime import gather
 from skillgen.runtime.plan import Plan, Segment, make_plan
+from tests.distributed import run_ranks
+from tests.runtime import sharding
+from tests.runtime.sharding import Collectives, grid, images, packed
 
 
 @st.composite

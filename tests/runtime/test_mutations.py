@@ -7,11 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import sharding
 import torch
 import torch.distributed as dist
-from distributed import RankError, run_ranks
-from sharding import (
+
+from skillgen.runtime import api, forms, gather
+from skillgen.runtime import images as image_forms
+from skillgen.runtime.agree import VisionShardingError
+from skillgen.runtime.images import PackedPatches
+from skillgen.runtime.plan import Segment, make_plan
+from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from tests.distributed import RankError, run_ranks
+from tests.runtime import sharding
+from tests.runtime.sharding import (
     check_min_patches,
     check_parity,
     check_same_sequence,
@@ -24,14 +31,7 @@ from sharding import (
     padded,
     tensors,
 )
-from toys import Toy, packed_batch, packed_params
-
-from skillgen.runtime import api, forms, gather
-from skillgen.runtime import images as image_forms
-from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.images import PackedPatches
-from skillgen.runtime.plan import Segment, make_plan
-from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from tests.runtime.toys import Toy, packed_batch, packed_params
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Check = Callable[[], Any]

@@ -8,19 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import sharding
 import torch
 import torch.distributed as dist
-from distributed import run_ranks
-from sharding import Collectives, check_min_patches, check_parity, check_same_sequence, check_threshold, grid, images
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
-from toys import GridToy, grid_batch
 
 from skillgen.runtime import api, plan
 from skillgen.runtime.agree import VisionShardingError
 from skillgen.runtime.forms import GridRows, Units
 from skillgen.runtime.plan import Run, Segment
+from tests.distributed import run_ranks
+from tests.runtime import sharding
+from tests.runtime.sharding import (
+    Collectives,
+    check_min_patches,
+    check_parity,
+    check_same_sequence,
+    check_threshold,
+    grid,
+    images,
+)
+from tests.runtime.toys import GridToy, grid_batch
 
 SIX_ROWS = grid((1, 4, 4), (2, 2, 2))  # of three units
 

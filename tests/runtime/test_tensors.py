@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from distributed import run_ranks
-from sharding import Case, check_parity, padded, shard, tensors
-from tensor_toys import POOL, PaddedToy, TensorToy, padded_batch, tensor_batch
 
 from skillgen.runtime import api
 from skillgen.runtime.plan import Segment, make_plan
 from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from tests.distributed import run_ranks
+from tests.runtime.sharding import Case, check_parity, padded, shard, tensors
+from tests.runtime.tensor_toys import POOL, PaddedToy, TensorToy, padded_batch, tensor_batch
 
 CASES: dict[str, Case] = {
     "images": tensors(5),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transcripts.skilltext import Line, Skill, Unclear
+from tests.transcripts.skilltext import Line, Skill, Unclear
 
 Answer = dict[str, Any]
 Say = Callable[[list[str]], Answer]
@@ -37,7 +37,7 @@ def command_line(folder: Path) -> Say:
 @contextmanager
 def over_the_server(folder: Path) -> Iterator[Say]:
     """The same by the tools of `skillgen mcp`, and by the command line what is no tool."""
-    from server.client import tools_for_commands
+    from tests.mcp.client import tools_for_commands
 
     shell = command_line(folder)
     with tools_for_commands(folder) as tool:

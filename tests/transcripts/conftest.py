@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transcripts.skilltext import Skill
 
-from skillgen import resources
+from skillgen.kernel import resources
+from tests.transcripts.skilltext import Skill
 
 SHORT = {"megatron-bridge": "bridge", "megatron-core": "core", "nemo-automodel": "automodel"}
 Fetch = Callable[[str, str], Path]

@@ -6,11 +6,11 @@ import re
 import sys
 
 import pytest
-from cli.trees import MODEL, git, snapshot
-from transcripts.stage import Stage, option, shows
 
-from skillgen import commands
-from skillgen.checks import find_ruff
+from skillgen.cli import commands
+from skillgen.kernel.checks import find_ruff
+from tests.cli.trees import MODEL, git, snapshot
+from tests.transcripts.stage import Stage, option, shows
 
 T = "vision-dp-over-cp"
 MOVED = {  # file, and what in it a patch holds on to

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.trees import snapshot
-from transcripts.stage import Stage, option, shows
+from tests.cli.trees import snapshot
+from tests.transcripts.stage import Stage, option, shows
 
 ADVISE = ["advise", "vision-tp-dp", "--model", "qwen3-vl", "--text-tp", "4"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.trees import SECOND, git, snapshot, write
-from transcripts.skilltext import Line
 
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from tests.cli.trees import SECOND, git, snapshot, write
+from tests.transcripts.skilltext import Line
 
 Rows = list[dict[str, Any]]
 Scene = Callable[["Stage", str], None]

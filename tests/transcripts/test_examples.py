@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.trees import git
-from transcripts.conftest import Fetch
-from transcripts.skilltext import Skill
 
-from skillgen import registry, resources
+from skillgen.engine import registry
+from skillgen.kernel import resources
+from tests.cli.trees import git
+from tests.transcripts.conftest import Fetch
+from tests.transcripts.skilltext import Skill
 
 SKILLS = {path.name: Skill.read(path) for path in sorted(resources.path("skills").iterdir())}
 CHECKOUTS = {"~/Megatron-Bridge": "megatron-bridge==0.6.2", "~/Automodel": "nemo-automodel==0.7.0"}

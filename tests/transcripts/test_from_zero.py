@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.trees import SECOND, snapshot, write
-from transcripts.client import Client, TurnedAway, command_line, over_the_server
-from transcripts.conftest import Fetch
-from transcripts.skilltext import Line, Skill, Unclear
 
-from skillgen import registry, resources
+from skillgen.engine import registry
+from skillgen.kernel import resources
+from tests.cli.trees import SECOND, snapshot, write
+from tests.transcripts.client import Client, TurnedAway, command_line, over_the_server
+from tests.transcripts.conftest import Fetch
+from tests.transcripts.skilltext import Line, Skill, Unclear
 
 T = "vision-dp-over-cp"
 # the kinds of cases that prove most in the least time

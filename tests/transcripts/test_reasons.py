@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from skillgen import registry, resources
-from skillgen.cli import main
+from skillgen.cli.parser import main
+from skillgen.engine import registry
+from skillgen.kernel import resources
 
 RELEASES = Path(os.environ.get("SKILLGEN_RELEASES", "/nonexistent"))
 NAMES = sorted(path.name for path in RELEASES.glob("*-*")) or ["none"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from transcripts import scenes, scenes_own  # they register themselves
-from transcripts.conftest import Fetch
-from transcripts.skilltext import Skill
-from transcripts.stage import SCENES, Stage
 
-from skillgen import resources
+from skillgen.kernel import resources
+from tests.transcripts import scenes, scenes_own  # they register themselves
+from tests.transcripts.conftest import Fetch
+from tests.transcripts.skilltext import Skill
+from tests.transcripts.stage import SCENES, Stage
 
 assert scenes and scenes_own
 SKILLS = {path.name: Skill.read(path) for path in sorted(resources.path("skills").iterdir())}

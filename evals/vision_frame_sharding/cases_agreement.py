@@ -1,0 +1,112 @@
+"""Agreement in Automodel: where one rank cannot go on, every rank raises with the reason, and soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from skillgen.evals.kernel.arms import apart
+from skillgen.evals.kernel.context import SEED, Case, Context, Result
+from skillgen.evals.kernel.families import Item
+from skillgen.evals.kernel.harness import Skip
+from skillgen.evals.vision_dp_over_cp.cases_agreement import must_raise
+from skillgen.evals.vision_frame_sharding.arms import build, call, images, patches_of, published
+from skillgen.evals.vision_frame_sharding.cases_parity import NEVER
+from skillgen.evals.vision_frame_sharding.towers import Tower
+
+
+def cases(context: Context, family: Tower) -> Iterator[Case]:
+    """Every agreement case of one family at the smallest CP size, and those of failing ranks at the largest too."""
+    smallest, largest = context.cp_sizes()[0], context.cp_sizes()[-1]
+    for cp in sorted({smallest, largest}):
+        for name, run in (
+            ("a rank's tower raises", tower_raises),
+            ("a rank's tower gives a row too few", rows_missing),
+            ("a rank has other frames", partial(batches_differ, others=images(4))),
+            ("a rank has another order", partial(batches_differ, others=images(3)[1:] + images(1))),
+            ("a rank's batch is below the thresholds", below_on_one_rank),
+        ):
+            yield Case("agreement", f"CP {cp}, {name}", partial(run, context, family, cp))
+    for name, trainable in (("a trainable tower is refused", True), ("a frozen tower is sharded", False)):
+        yield Case("agreement", f"CP x TP, {name}", partial(cp_and_tp, context, family, trainable=trainable))
+
+
+def tower_raises(context: Context, family: Tower, cp: int) -> Result:
+    """The tower of each group's last rank fails."""
+    reason = "no memory left on this rank"
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(reason)
+
+    return _one_rank_fails(context, family, cp, lambda tower: tower.register_forward_pre_hook(fail), reason)
+
+
+def rows_missing(context: Context, family: Tower, cp: int) -> Result:
+    """The tower of each group's last rank loses the last row, or image, of what it gives."""
+
+    def shorten(module: nn.Module, args: Any, output: Any) -> Any:
+        if isinstance(output, Tensor):
+            return output[:-1]
+        for name in ("pooler_output", "features", "last_hidden_state"):
+            if isinstance(getattr(output, name, None), Tensor):
+                setattr(output, name, getattr(output, name)[:-1])
+        return output
+
+    return _one_rank_fails(context, family, cp, lambda tower: tower.register_forward_hook(shorten), "")
+
+
+def _one_rank_fails(context: Context, family: Tower, cp: int, spoil: Callable[[Any], Any], reason: str) -> Result:
+    culprit = dist.get_process_group_ranks(context.layout(cp).cp)[-1]
+    model = build(context, family, torch.float64)
+    if context.rank == culprit:
+        spoil(family.tower(model))
+    batch = family.batch(images(3), SEED)
+    return must_raise(
+        context, lambda: call(context, family, model, batch, cp, sharded=True), [f"rank {culprit}", reason]
+    )
+
+
+def batches_differ(context: Context, family: Tower, cp: int, *, others: Sequence[Item]) -> Result:
+    """Each group's last rank sees other images than the rest."""
+    items = others if context.layout(cp).cp.rank() == cp - 1 else images(3)
+    if family.batch(others, SEED).calls == family.batch(images(3), SEED).calls:
+        raise Skip("its images are all of one size, so another order looks the same")
+    return _differing(context, family, cp, items, {})
+
+
+def below_on_one_rank(context: Context, family: Tower, cp: int) -> Result:
+    """The last rank's batch has too few units, so that it would encode alone; the others' has enough."""
+    items = images(2) if context.layout(cp).cp.rank() == cp - 1 else images(3)
+    fewest = len(family.batch(images(3), SEED).calls[0])
+    return _differing(context, family, cp, items, {"min_tokens": NEVER, "min_frames": fewest})
+
+
+def _differing(context: Context, family: Tower, cp: int, items: Sequence[Item], policy: dict[str, Any]) -> Result:
+    model, batch = build(context, family, torch.float64), family.batch(items, SEED)
+    return must_raise(
+        context, lambda: call(context, family, model, batch, cp, sharded=True, policy=policy), ["batches"]
+    )
+
+
+def cp_and_tp(context: Context, family: Tower, *, trainable: bool) -> Result:
+    """All ranks are one group of CP x TP: its ranks share sequence shards, so gradients must not be summed over it."""
+    model, batch = build(context, family, torch.float64, freeze=not trainable), family.batch(images(3), SEED)
+    inputs, _ = batch.moved(torch.float64, context.device, leaves=False)
+    if trainable:
+        with published(context, context.world, over_tp=True):
+            return must_raise(context, lambda: family.features(model, inputs), ["frozen"])
+    with patches_of(family, model) as all_rows:
+        whole = family.features(model, inputs)
+    with published(context, context.world, over_tp=True), patches_of(family, model) as rows:
+        features = family.features(model, inputs)
+    return Result(
+        {
+            "features": (apart(features, whole), family.exact),
+            "patch rows, share of all": (sum(rows) / sum(all_rows), 0.99),
+        }
+    )

@@ -1,0 +1,122 @@
+"""Check this environment, and say what each absence means."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from skillgen.kernel.errors import SkillgenError
+
+PACKAGES = (  # distribution, oldest version that works, what its absence means
+    ("libcst", "1.5", "plan and apply cannot run: pip install libcst"),
+    ("jinja2", "3.1", "plan and apply cannot render what they add: pip install jinja2"),
+    ("rich", "13", "tables cannot be shown; --json works"),
+    ("torch", "2.6", "eval cannot run: pip install torch; scan, plan and apply do not need it"),
+    ("transformers", "5.8", "eval cannot build the vision towers: pip install transformers"),
+    ("einops", "0.7", "eval cannot import the targets' models: pip install einops"),
+    ("megatron-core", "0.16", "eval needs --mcore DIR: skillgen fetch pypi:megatron-core==0.19.2 DIR"),
+)
+SWITCH = "VISION_DP_OVER_CP"  # 0 turns the sharding off on the ranks that see it
+CP_SIZE = re.compile(r"\bcontext_parallel_size\s*=\s*(\d+)\b")
+
+
+def rows(target: str | None) -> list[dict[str, Any]]:
+    """One row per check: `check`, `state` (ok, absent or problem), `found`, `means`."""
+    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git(), *_switch()]
+    return [*found, *_target(target)] if target else found
+
+
+def _row(check: str, state: str, found: str = "", means: str = "") -> dict[str, Any]:
+    return {"check": check, "state": state, "found": found, "means": "" if state == "ok" else means}
+
+
+def _python() -> dict[str, Any]:
+    return _row("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+
+
+def _package(name: str, oldest: str, means: str) -> dict[str, Any]:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return _row(name, "absent", "", means)
+    old = _numbers(version) < _numbers(oldest)
+    return _row(name, "problem" if old else "ok", version, f"older than {oldest}; {means}")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.partition("+")[0].split(".")[:2] if part.isdigit()]
+
+
+def _ruff() -> dict[str, Any]:
+    from skillgen.kernel.checks import find_ruff
+
+    ruff = find_ruff()
+    means = "the target's own lint rules are not checked (note ruff-not-run): pip install ruff"
+    return _row("ruff", "ok" if ruff else "absent", _version(ruff) if ruff else "", means)
+
+
+def _git() -> dict[str, Any]:
+    git = shutil.which("git")
+    means = "uncommitted changes of a git checkout cannot be seen, so apply refuses one"
+    return _row("git", "ok" if git else "absent", _version(git) if git else "", means)
+
+
+def _switch() -> list[dict[str, Any]]:
+    if os.environ.get(SWITCH) != "0":
+        return []
+    return [
+        _row(SWITCH, "problem", "0", "vision sharding stays off on every rank that is started from here: unset it")
+    ]
+
+
+def _version(program: str) -> str:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+    return f"{said[-1] if said else 'unknown version'} ({program})"
+
+
+def _target(path: str) -> list[dict[str, Any]]:
+    from skillgen import ledger
+    from skillgen.kernel.target import discover
+
+    try:
+        target = discover(path)
+    except SkillgenError as error:
+        return [_row("target", "problem", path, f"{error.message}; {error.hint}")]
+    what = f"{target.product} {target.version or 'of unknown version'}, {target.kind} at {target.root}"
+    found = [_row("target", "ok", what)]
+    if target.kind != "git":
+        means = "only runtime and model edits are planned: a wheel has no tests, documentation or ruff configuration"
+        found.append(_row("test tree", "absent", "", means))
+    if not _writable(target.package):
+        found.append(_row("write access", "problem", str(target.package), "apply and revert cannot run"))
+    states = [state.as_json() for state in ledger.status(target)]
+    found += [_row(f"patch {row['family']}", "ok", row["state"]) for row in states]
+    for family in [row["family"] for row in states if row["technique"] == "vision-dp-over-cp"]:
+        found += _recipes(target, family)
+    return found
+
+
+def _recipes(target: Any, family: str) -> list[dict[str, Any]]:
+    """Whether the recipes of a patched family ask for context parallelism, without which the patch does nothing."""
+    idle, sizes = "", []
+    for path in sorted((target.package / "recipes").rglob(f"{family}.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if match := CP_SIZE.search(line.partition("#")[0]):
+                sizes.append(int(match[1]))
+                if sizes[-1] == 1:
+                    idle = idle or f"{path.relative_to(target.root)}:{number}"
+    if not sizes:
+        return []
+    ones = sizes.count(1)
+    means = f"vision_dp_over_cp does nothing at context_parallel_size 1: raise it, first at {idle}"
+    return [_row(f"recipes {family}", "problem" if ones else "ok", f"{ones} of {len(sizes)} with CP 1", means)]
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK)

@@ -1,0 +1,76 @@
+"""What the ranks of an eval get in their environment, and why; what of it, and which versions, a report shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.target import PRODUCTS, Target, discover
+
+# a value of the user's own stays, but for those that are fixed
+VARIABLES = {
+    "OMP_NUM_THREADS": ("1", "the ranks of a node share its cores"),
+    "PYTHONFAULTHANDLER": ("1", "a rank that crashes leaves its stack in its log"),
+    "PYTHONDONTWRITEBYTECODE": ("1", "the target's tree is the user's"),
+    "NCCL_DEBUG": ("WARN", "NCCL says in the log of a rank why it failed"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": ("1", "a collective that times out ends its rank, also where a site exports 0"),
+}
+FIXED = ("PYTHONFAULTHANDLER", "PYTHONDONTWRITEBYTECODE", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+PRODUCT_OF = {package.replace("/", "."): product for product, (package, _) in PRODUCTS.items()}
+SHOWN = re.compile(r"(OMP|NCCL|TORCH_NCCL|GLOO)_|CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS)$")
+
+
+def variables(backend: str, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the ranks of a run need in their environment."""
+    return {
+        name: value if name in FIXED else given.get(name, value)
+        for name, (value, _) in VARIABLES.items()
+        if "NCCL" not in name or backend == "nccl"
+    }
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a reader of the report is told of the environment."""
+    return {name: environment[name] for name in sorted(environment) if name in VARIABLES or SHOWN.match(name)}
+
+
+@lru_cache(maxsize=8)  # a record is written anew after every case
+def version(module: ModuleType) -> str | None:
+    """The version that a module's own tree states.
+
+    `__version__` of a product ends in the commit of whatever repository lies around it, which may be a stranger's.
+    """
+    told = getattr(module, "__version__", None)
+    if module.__name__ not in PRODUCT_OF or not getattr(module, "__file__", None):
+        return told
+    try:
+        return stated(discover(Path(str(module.__file__)).parent, PRODUCT_OF[module.__name__])) or told
+    except SkillgenError:
+        return told
+
+
+def stated(target: Target) -> str | None:
+    """The version of a tree; with the commit where the tree is a checkout of its own."""
+    at = git(target, "rev-parse", "HEAD")
+    return f"{target.version}+{at[:9]}" if target.version and at else target.version
+
+
+def git(target: Target, *command: str) -> str:
+    """What git says of a checkout, stripped; nothing of a tree that is none, whatever repository lies around it."""
+    if target.git_dir is None:
+        return ""
+    own = ["--git-dir", str(target.git_dir), "--work-tree", str(target.root), "-c", "core.fsmonitor=false"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *own, *command], env=environment, capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()

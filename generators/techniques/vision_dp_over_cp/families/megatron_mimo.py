@@ -1,0 +1,32 @@
+"""Megatron MIMO: megatron-core's `MimoModel` around an encoder class that the user supplies."""
+
+from skillgen.kernel.model import Outcome
+from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+
+ADAPTER = Adapter(
+    family="megatron_mimo",
+    models=(
+        Place("models/megatron_mimo/megatron_mimo_provider.py", "MegatronMIMOProvider"),
+        Place("models/mimo/mimo_provider.py", "MimoModelProvider"),
+    ),
+    calls=(Call("provide", "MimoModel"),),
+    providers=(
+        Place("models/megatron_mimo/megatron_mimo_provider.py", "MegatronMIMOProvider"),
+        Place("models/mimo/mimo_provider.py", "MimoModelProvider"),
+    ),
+    unit="unknown",
+    form="user-defined",
+    examples=(
+        Example(
+            Outcome.REFUSED,
+            "out-of-tree-encoder",
+            """
+from megatron.core.models.mimo import MimoModel
+
+class MegatronMIMOProvider:
+    def provide(self):
+        return MimoModel(self.config)
+""",
+        ),
+    ),
+)

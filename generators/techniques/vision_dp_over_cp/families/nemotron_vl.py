@@ -1,0 +1,31 @@
+"""Nemotron VL: a wrapper whose forward is megatron-core's `LLaVAModel`."""
+
+from skillgen.kernel.model import Outcome
+from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+
+ADAPTER = Adapter(
+    family="nemotron_vl",
+    models=(Place("models/nemotron_vl/modeling_nemotron_vl.py", "NemotronVLModel"),),
+    calls=(Call("forward", "self.llava_model"),),
+    providers=(
+        Place("models/nemotron_vl/nemotron_vl_provider.py", "NemotronVLModelProvider"),
+        Place("models/nemotron_vl/nemotron_vl_provider.py", "NemotronNano12Bv2VLModelProvider"),
+    ),
+    unit="tile",
+    form="image-batch",
+    examples=(
+        Example(
+            Outcome.REFUSED,
+            "call-site-in-megatron-core",
+            """
+from megatron.core.models.multimodal.llava_model import LLaVAModel
+
+class NemotronVLModel:
+    def __init__(self, llava_model: LLaVAModel):
+        self.llava_model = llava_model
+    def forward(self, *args, **kwargs):
+        return self.llava_model(*args, **kwargs)
+""",
+        ),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Qwen2.5-VL: HF's feature methods bound to the model; nothing slices the sequence for CP."""
+
+from skillgen.kernel.model import Outcome
+from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+
+ADAPTER = Adapter(
+    family="qwen25_vl",
+    models=(Place("models/qwen_vl/modeling_qwen25_vl.py", "Qwen25VLModel"),),
+    calls=(Call("forward", "self.get_image_features"), Call("forward", "self.get_video_features")),
+    providers=(
+        Place("models/qwen_vl/qwen25_vl_provider.py", "Qwen25VLModelProvider"),
+        Place("models/qwen_vl/qwen_vl_provider.py", "Qwen25VLModelProvider"),
+    ),
+    unit="temporal-patch",
+    form="grid-rows",
+    examples=(
+        Example(
+            Outcome.REFUSED,
+            "no-context-parallel",
+            """
+class Qwen25VLModel:
+    def forward(self, ids, pixels, grid, videos, video_grid):
+        rows = self.get_image_features(pixels, grid).pooler_output
+        more = self.get_video_features(videos, video_grid).pooler_output
+        return self.language_model(self.merge(ids, rows, more))
+""",
+        ),
+    ),
+)

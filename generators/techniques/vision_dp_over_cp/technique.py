@@ -1,0 +1,148 @@
+"""Encode every image once per context-parallel group instead of once per rank, and gather the projected features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
+from skillgen.techniques.shared import vendoring
+from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
+
+if TYPE_CHECKING:
+    from skillgen.kernel.target import Target
+    from skillgen.techniques.shared.adapter import Site
+
+NAME = "vision-dp-over-cp"
+SUMMARY = "shard the vision encoder's images over the context-parallel ranks"
+OPTIONS = {"splitter": ("balanced", "mcore")}
+RUNTIME = "models/common/vision_sharding"
+MCORE_HELPERS = (
+    "megatron.core.models.multimodal.context_parallel",
+    ("gather_from_context_parallel_ranks_dynamic_res", "split_to_context_parallel_ranks_dynamic_res"),
+)
+
+FIELD = """\
+# Encode each image on one context-parallel rank instead of on all of them, then gather the projected features.
+# Takes effect when context_parallel_size > 1.
+vision_dp_over_cp: bool = {default}
+"""
+
+
+def rows(target: Target) -> list[Row]:
+    """The verdict on every family of the target."""
+    return vision_sites.classify(target, technique=NAME)
+
+
+def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
+    """The edits that give one family the technique; the caller has checked that the family is plannable."""
+    from skillgen.kernel.render import sections
+
+    site, _ = vision_sites.find_site(target, family)
+    splitter = options.get("splitter") or _splitter_in_place(site)
+    if splitter not in site.adapter.splitters:
+        raise SkillgenError(
+            "no-such-splitter",
+            f"--splitter {splitter} is not for {family}: it can use {', '.join(site.adapter.splitters)}",
+            hint="megatron-core's helpers take packed patches only",
+        )
+    assert site.adapter.edits is not None
+    code = sections(f"vision_dp_over_cp/sites/{family}.py.j2", splitter=splitter)
+    edits: list[Edit] = [*_fields(site), *site.adapter.edits(site, code)]
+    if splitter == "mcore":
+        edits.append(AddImport(path=site.model_path, module=MCORE_HELPERS[0], names=MCORE_HELPERS[1]))
+    else:
+        edits.append(
+            AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",))
+        )
+        edits += _runtime(site)
+    notes = () if site.tests_root else ("no-test-tree",)
+    return FamilyPlan(
+        NAME, family, (*edits, *_tests(site, splitter), *_docs(site, splitter)), notes, site.adapter.verified
+    )
+
+
+def _splitter_in_place(site: Site) -> str:
+    """What an earlier apply chose, so that a plain one does not change it."""
+    text = (site.target.root / site.model_path).read_text(encoding="utf-8", errors="replace")
+    return "mcore" if "mcore" in site.adapter.splitters and MCORE_HELPERS[1][1] in text else "balanced"
+
+
+def _fields(site: Site) -> list[Edit]:
+    code = FIELD.format(default=site.adapter.default)
+    places = [(site.provider_path, cls) for cls in site.providers]
+    places += [(f"{_package(site)}/{place.path}", place.cls) for place in site.other_providers]
+    return [AddField(path=path, cls=cls, code=code) for path, cls in places]
+
+
+def _runtime(site: Site) -> list[Edit]:
+    """The runtime as it stands, under the target's copyright header."""
+    from skillgen.kernel.resources import runtime_sources
+
+    folder = f"{_package(site)}/{RUNTIME}"
+    header = _header(site)
+    edits: list[Edit] = []
+    package = AddFile(path=f"{folder.rpartition('/')[0]}/__init__.py", content=header.rstrip("\n") + "\n")
+    there = site.target.root / package.path
+    # one with this very content may be ours, of an older patch that this one replaces
+    if not there.parent.is_dir() or (there.is_file() and there.read_text(encoding="utf-8") == package.content):
+        edits.append(package)
+    files = {f"{folder}/{name}": source for name, source in runtime_sources(without=("tensors",)).items()}
+    return [*edits, *vendoring.add_files(header, files)]
+
+
+def _tests(site: Site, splitter: str) -> list[Edit]:
+    from skillgen.kernel.render import render
+
+    if not site.tests_root:
+        return []
+    models, family = f"{site.tests_root}/unit_tests/models", site.adapter.family
+    facts = {
+        "site": site,
+        "splitter": splitter,
+        "model_module": _module_of(site, site.model_path),
+        "provider_module": _module_of(site, site.provider_path),
+        "runtime_module": f"megatron.bridge.{RUNTIME.replace('/', '.')}",
+    }
+    wanted = {f"{models}/{site.adapter.tests}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
+    if splitter == "balanced":
+        wanted[f"{models}/common/test_vision_sharding.py"] = "runtime.py.j2"
+    files = {path: render(f"vision_dp_over_cp/tests/{template}", **facts) for path, template in wanted.items()}
+    return list(vendoring.add_files(_header(site), files))
+
+
+def _docs(site: Site, splitter: str) -> list[Edit]:
+    """A section in every documentation tree that describes the model; superseded versions are left alone."""
+    from skillgen.kernel.render import render
+
+    if not site.docs_root:
+        return []
+    root = site.target.root
+    pages = sorted((root / site.docs_root).rglob(f"{site.adapter.docs}.md*"))
+    frozen = root / site.docs_root / "fern" / "versions"
+    pages = [page for page in pages if frozen not in page.parents or (frozen / "nightly") in page.parents]
+    edits: list[Edit] = []
+    for page in pages:
+        text = render("vision_dp_over_cp/docs.md.j2", site=site, splitter=splitter)
+        lines = page.read_text(encoding="utf-8").splitlines()
+        edits.append(
+            AddText(
+                path=page.relative_to(root).as_posix(),
+                text=text,
+                before="## Examples" if "## Examples" in lines else None,
+            )
+        )
+    return edits
+
+
+def _package(site: Site) -> str:
+    return site.target.package.relative_to(site.target.root).as_posix()
+
+
+def _module_of(site: Site, path: str) -> str:
+    return "megatron.bridge." + path.removeprefix(_package(site) + "/").removesuffix(".py").replace("/", ".")
+
+
+def _header(site: Site) -> str:
+    return vendoring.header(site.target.package / "models/model_provider.py")
