@@ -109,7 +109,7 @@ def read(place: str | Path) -> dict[str, Any]:
         raise SkillgenError("report-foreign", message, where=str(path), hint=hint, exit_code=USAGE)
     if wrong := fault(record):
         raise _wrong("report-foreign" if "schema" in wrong else "report-damaged", wrong, path)
-    return record
+    return dict(record)
 
 
 def parse(data: bytes) -> Any:
