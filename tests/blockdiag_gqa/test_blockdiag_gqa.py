@@ -15,6 +15,7 @@ from skillgen.kernel.model import Outcome, Row
 from skillgen.kernel.target import discover
 from skillgen.techniques.blockdiag_gqa import technique as blockdiag_gqa
 from tests.forking import forked
+from tests.releases import original
 from tests.vision_frame_sharding.frames import write
 
 MODEL, RUNTIME = "components/models/qwen3_5_moe/model.py", "components/distributed/blockdiag_cp/runtime.py"
@@ -126,10 +127,7 @@ def tree(version: str) -> Path:
         if not repo:
             pytest.skip("SKILLGEN_AUTOMODEL_REPO names no checkout of NeMo Automodel")
         return Path(repo)
-    folder = os.environ.get("SKILLGEN_RELEASES")
-    if not folder or not (Path(folder) / f"automodel-{version}").is_dir():
-        pytest.skip(f"SKILLGEN_RELEASES holds no automodel-{version}")
-    return Path(folder) / f"automodel-{version}"
+    return original(f"automodel-{version}")
 
 
 @pytest.mark.parametrize("version", RELEASES)

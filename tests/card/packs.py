@@ -11,7 +11,7 @@ import yaml
 
 from skillgen.report.code_hash import code_hash
 from skillgen.report.read import verdict
-from tests.reports import record, row
+from tests.report.records import record, row
 
 Rows = list[dict[str, Any]]
 Run = Callable[..., tuple[int, dict[str, Any]]]  # a command of `skillgen card`: exit code, answer

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.card.packs import Run, cases, evidence, levels, report
-from tests.reports import row
+from tests.report.records import row
 
 PLACES = ["proof/share-it/automodel-1.0.json", "proof/share-it/automodel-2.0.json"]
 

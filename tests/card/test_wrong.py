@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.card.packs import Run, cases, evidence, levels, report
-from tests.reports import row
+from tests.report.records import row
 
 CARD = "card.yaml"
 ONE, TWO = "proof/share-it/automodel-1.0.json", "proof/share-it/automodel-2.0.json"

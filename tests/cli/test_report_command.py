@@ -13,7 +13,7 @@ import pytest
 from skillgen.cli.parser import main
 from skillgen.report import record as report
 from tests.cli.trees import Skillgen
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 Changed = Callable[[Callable[[dict[str, Any]], object]], Path]
 PARITY = row("passed", "same features", checks={"features": (1e-7, 2e-5), "gradients": (1e-6, 2e-5)})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skillgen.cli.parser import main
+from tests import releases
 from tests.forking import forked
 
 TECHNIQUE = "hierarchical-cp"
@@ -25,19 +24,8 @@ FAULTS = {
 Rows = dict[str, list[str]]
 
 
-def released(name: str) -> Path:
-    """An unpacked release that `make` has fetched."""
-    folder = os.environ.get("SKILLGEN_RELEASES")
-    if not folder or not (Path(folder) / name).is_dir():
-        pytest.skip(f"SKILLGEN_RELEASES names no folder with {name}")
-    return Path(folder) / name
-
-
 def patched(name: str, folder: Path, *options: str) -> Path:
-    tree = folder / name
-    shutil.copytree(released(name), tree, ignore=shutil.ignore_patterns(".skillgen"))
-    assert main(["apply", TECHNIQUE, str(tree), "--no-lint", *options]) == 0
-    return tree
+    return releases.patched(name, folder, TECHNIQUE, "--no-lint", *options)
 
 
 def spec(target: Path, mcore: Path, kinds: list[str], **changes: Any) -> dict[str, Any]:
@@ -48,11 +36,6 @@ def spec(target: Path, mcore: Path, kinds: list[str], **changes: Any) -> dict[st
 
 def statuses(rows: Rows) -> set[str]:
     return {status for status, _ in rows.values()}
-
-
-@pytest.fixture(scope="module")
-def mcore() -> Path:
-    return released("core-0.19.2")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +99,7 @@ def test_an_unpatched_bridge_can_be_probed(
     mcore: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command asks for the probe alone, whatever is patched; on 0.6.2 one path is on and the other refuses."""
-    bridge, asked = released("bridge-0.6.2"), {}
+    bridge, asked = releases.original("bridge-0.6.2"), {}
 
     def run_suite(technique: str, target: Path, families: list[str], **options: Any) -> dict[str, Any]:
         asked.update(options)
@@ -150,5 +133,5 @@ def test_the_probe_is_told_in_words() -> None:
 
 
 def test_only_this_technique_has_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "vision-dp-over-cp", str(released("bridge-0.6.2")), "--probe", "--json"]) == 2
+    assert main(["eval", "vision-dp-over-cp", str(releases.original("bridge-0.6.2")), "--probe", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "no-probe"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 from skillgen.cli.parser import main
 from skillgen.kernel.target import discover
 from skillgen.techniques.hierarchical_cp import sites as hcp_sites
-from tests import checkouts
+from tests import checkouts, releases
 from tests.cli.trees import git, snapshot
 
 TECHNIQUE = "hierarchical-cp"
@@ -38,11 +36,7 @@ def tree(tmp_path: Path) -> Tree:
     """A copy of an unpacked release."""
 
     def copy(name: str) -> Path:
-        folder = os.environ.get("SKILLGEN_RELEASES")
-        if not folder or not (Path(folder) / name).is_dir():
-            pytest.skip(f"SKILLGEN_RELEASES holds no {name}")
-        shutil.copytree(Path(folder) / name, tmp_path / name)
-        return tmp_path / name
+        return releases.copy(name, tmp_path)
 
     return copy
 

@@ -268,7 +268,7 @@ def test_a_killed_command_leaves_no_torchrun_behind(tmp_path: Path) -> None:
     sleeper = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
     script.write_text(
         "import pathlib, sys\n"
-        "from skillgen.evals import launch\n"
+        "from skillgen.launch import launch\n"
         "pathlib.Path('progress.jsonl').touch()\n"
         f"launch._watch([sys.executable, '-c', {sleeper!r}], pathlib.Path('.'), 60, None)\n"
     )

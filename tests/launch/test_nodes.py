@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.evals.conftest import small
+from tests.releases import small
 
 PYTHON = os.environ.get("SKILLGEN_EVAL_PYTHON_AUTOMODEL", sys.executable)
 

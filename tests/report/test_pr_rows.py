@@ -12,7 +12,7 @@ from skillgen.kernel.target import PRODUCTS, Target
 from skillgen.launch.launch import suite_of
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request.patch import eval_command
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 
 def target(product: str) -> Target:

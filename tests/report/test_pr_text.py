@@ -18,7 +18,7 @@ from skillgen.report import record as report
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request import patch as pr_patch
 from tests.cli.trees import MODEL, SECOND, Skillgen, git, write
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 T = "vision-dp-over-cp"
 TEMPLATE = """\

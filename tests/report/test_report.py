@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.report import record as report
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request import proof as pr_proof
 from skillgen.report.pull_request.patch import Applied
 from tests.card.packs import cases, write
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 T = "share-it"
 WRONG = (5, "x", "\ud800", True, None, [], [None], {}, {"x": [None]})

@@ -12,7 +12,7 @@ import pytest
 
 from skillgen.report import plots as report_plots
 from skillgen.report import record as report
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 VOID = {"meta"}
 OPTIONAL = {"td", "th"}  # HTML closes these with the next cell or the row

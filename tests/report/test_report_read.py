@@ -12,7 +12,7 @@ import pytest
 
 from skillgen.kernel.errors import SkillgenError
 from skillgen.report import record as report
-from tests.reports import COST, record, row
+from tests.report.records import COST, record, row
 
 WHOLE = {"target": "/nowhere", "families": ["f"], "kinds": ["parity"]}
 

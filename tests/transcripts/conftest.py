@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.kernel import resources
+from tests.releases import original
 from tests.transcripts.skilltext import Skill
 
 SHORT = {"megatron-bridge": "bridge", "megatron-core": "core", "nemo-automodel": "automodel"}
@@ -27,10 +27,7 @@ def fetch(tmp_path: Path) -> Fetch:
 
     def copy(spec: str, folder: str) -> Path:
         name, version = spec.removeprefix("pypi:").split("==")
-        releases = os.environ.get("SKILLGEN_RELEASES", "")
-        source = Path(releases, f"{SHORT[name]}-{version}")
-        if not releases or not source.is_dir():
-            pytest.skip(f"SKILLGEN_RELEASES names no folder with {source.name}")
+        source = original(f"{SHORT[name]}-{version}")
         shutil.copytree(source, tmp_path / folder, ignore=shutil.ignore_patterns(".skillgen", "__pycache__"))
         return tmp_path / folder
 

@@ -13,6 +13,7 @@ import pytest
 from skillgen.engine import scan
 from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
+from tests.releases import original
 
 NO_CP, CORE = "refused no-context-parallel", "refused call-site-in-megatron-core"
 APPLICABLE, UPGRADE, MIMO = "applicable replicated-encoder", "upgrade sharded-already", "refused out-of-tree-encoder"
@@ -45,12 +46,7 @@ REVISIONS = {"v0.3.0": V03, "v0.4.0": V04, "v0.5.0": V05, "v0.6.0": V06, "067f98
 
 
 def release(version: str) -> Path:
-    folder = os.environ.get("SKILLGEN_RELEASES")
-    if not folder:
-        pytest.skip("SKILLGEN_RELEASES names no folder of unpacked releases")
-    if not (Path(folder) / f"bridge-{version}").is_dir():
-        pytest.skip(f"SKILLGEN_RELEASES holds no bridge-{version}")
-    return Path(folder) / f"bridge-{version}"
+    return original(f"bridge-{version}")
 
 
 def revision(name: str, into: Path) -> Path:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from skillgen.cli.parser import main
 from skillgen.kernel.errors import DRIFT
-from tests import checkouts
+from tests import checkouts, releases
 from tests.ledger.trees import snapshot
 
 TECHNIQUE = "vision-frame-sharding"
@@ -24,10 +20,7 @@ PACKAGE = "nemo_automodel"
 
 def released(version: str, tmp_path: Path) -> Path:
     """A copy of an unpacked release that `make` has fetched."""
-    source = Path(os.environ.get("SKILLGEN_RELEASES", ""), f"automodel-{version}")
-    if not os.environ.get("SKILLGEN_RELEASES") or not source.is_dir():
-        pytest.skip(f"SKILLGEN_RELEASES names no folder that holds automodel-{version}")
-    return Path(shutil.copytree(source, tmp_path / f"automodel-{version}"))
+    return releases.copy(f"automodel-{version}", tmp_path)
 
 
 def checkout(revision: str, tmp_path: Path) -> Path:

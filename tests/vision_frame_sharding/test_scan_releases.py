@@ -11,6 +11,7 @@ from skillgen.kernel.model import Row
 from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
+from tests.releases import original
 
 NO_HOOK, NO_TOWER = "refused no-context-parallel-hook", "refused no-vision-tower"
 APPLICABLE, UPGRADE = "applicable replicated-encoder", "upgrade sharded-already"
@@ -59,12 +60,7 @@ def tree(version: str) -> Path:
         if not repo:
             pytest.skip("SKILLGEN_AUTOMODEL_REPO names no checkout of NeMo Automodel")
         return Path(repo)
-    folder = os.environ.get("SKILLGEN_RELEASES")
-    if not folder:
-        pytest.skip("SKILLGEN_RELEASES names no folder of unpacked releases")
-    if not (Path(folder) / f"automodel-{version}").is_dir():
-        pytest.skip(f"SKILLGEN_RELEASES holds no automodel-{version}")
-    return Path(folder) / f"automodel-{version}"
+    return original(f"automodel-{version}")
 
 
 def rows(version: str) -> dict[str, Row]:

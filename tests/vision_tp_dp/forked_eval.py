@@ -37,7 +37,7 @@ def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
     for name in (*CORE, "process_groups_config"):
         importlib.import_module(f"megatron.core.{name}")
     for name in (*vision_tp_dp.MODULES.values(), "mutations"):
-        importlib.import_module(f"skillgen.evals.tp_dp.{name}")
+        importlib.import_module(f"skillgen.evals.vision_tp_dp.{name}")
     return [run(spec) for spec in specs]
 
 

@@ -126,7 +126,8 @@ def test_blocks_are_dealt_as_the_runtime_deals_them() -> None:
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys; from skillgen.evals.tp_dp import advice; from skillgen.evals.tp_dp.cost_model import *\n"
+    package = "skillgen.techniques.vision_tp_dp"
+    code = f"import sys; from {package} import advice; from {package}.cost_model import *\n"
     code += "advice.recommend(TOWERS['qwen3-vl'], Job(2, 2, ((64, 64, 3),))); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

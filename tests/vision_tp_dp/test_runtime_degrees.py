@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillgen.runtime.tp_dp import VisionParallelConfig, degrees, dp_columns, packing, replica_groups, tp_groups
+from tests.releases import original
 
 RESOLVED = [  # world, tp_size, dp_size, what they become
     (16, None, None, (1, 16)),
@@ -131,10 +131,7 @@ CASES += [(16, 8, 4), (16, 8, 2), (16, 4, 4), (16, 4, 1), (16, 2, 2)]
 
 @pytest.fixture(scope="module")
 def grid_class() -> Any:
-    folder = os.environ.get("SKILLGEN_RELEASES")
-    path = Path(folder or "", "core-0.19.2/megatron/core/hyper_comm_grid.py")
-    if not folder or not path.is_file():
-        pytest.skip("SKILLGEN_RELEASES holds no core-0.19.2")
+    path = original("core-0.19.2") / "megatron/core/hyper_comm_grid.py"
     pytest.importorskip("numpy")
     spec = importlib.util.spec_from_file_location("hyper_comm_grid", path)
     assert spec is not None and spec.loader is not None

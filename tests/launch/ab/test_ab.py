@@ -15,7 +15,7 @@ from skillgen.kernel.errors import EVAL_FAILED, USAGE
 from skillgen.launch.ab.arms import Flag, arms
 from skillgen.launch.ab.judge import Limits, judge
 from skillgen.launch.ab.logs import Log, read
-from tests.evals.conftest import released
+from tests.releases import original as released
 
 RECIPE = Path(__file__).with_name("recipe.py")
 PRODUCTS = {"bridge": "model.vision_dp_over_cp", "automodel": "--vision_dp_over_cp"}

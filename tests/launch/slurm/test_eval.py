@@ -15,8 +15,8 @@ import pytest
 from skillgen.cli.parser import main
 from skillgen.kernel.errors import EVAL_FAILED, INTERRUPTED, USAGE
 from skillgen.report.read import fault
-from tests.evals.conftest import released
 from tests.launch.slurm.conftest import RANKS, Submitted, script, slurm, until
+from tests.releases import original as released
 
 Submit = Callable[..., Submitted]
 
