@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
+from skillgen.kernel.product import products
 from skillgen.report.code_hash import code_hash
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECTS = {"bridge": "megatron-bridge", "automodel": "nemo-automodel", "core": "megatron-core"}
-PRODUCTS = {"bridge": "megatron-bridge", "automodel": "automodel", "core": "megatron-core"}
+PRODUCTS = {product.releases: product for product in products().values()}
 
 
 def skillgen(*words: str, log: Path) -> bool:
@@ -34,7 +34,7 @@ def fetch(name: str, releases: Path) -> None:
     """Fetch a release that is not there yet."""
     product, _, version = name.partition("-")
     if not (releases / name).is_dir():
-        spec = f"pypi:{PROJECTS[product]}=={version}"
+        spec = f"pypi:{PRODUCTS[product].distribution}=={version}"
         if not skillgen("fetch", spec, str(releases / name), log=releases / "fetch.log"):
             sys.exit(f"proof: could not fetch {spec}, see {releases / 'fetch.log'}")
 
@@ -42,7 +42,7 @@ def fetch(name: str, releases: Path) -> None:
 def tree_of(run: dict[str, Any], releases: Path, checkouts: dict[str, str], work: Path, log: Path) -> Path | None:
     """A fresh copy of what the run is on; None if it is a checkout, and no variable names one."""
     name = run["release"]
-    product = PRODUCTS[name.partition("-")[0]]
+    product = PRODUCTS[name.partition("-")[0]].name
     tree = work / name
     shutil.rmtree(tree, ignore_errors=True)
     if not name.endswith("-main"):

@@ -40,7 +40,8 @@ def _damaged(wrong: str) -> SkillgenError:
 
 def collect(pack: Pack, releases: Path | None, checkouts: Iterable[Path]) -> Facts:
     """Facts of every release that the card lists and that lies in `releases`, and of each checkout."""
-    from skillgen.kernel.target import PRODUCTS, discover
+    from skillgen.kernel.product import products
+    from skillgen.kernel.target import discover
 
     found: Facts = {}
     if releases is not None:
@@ -59,20 +60,21 @@ def collect(pack: Pack, releases: Path | None, checkouts: Iterable[Path]) -> Fac
             message = f"{tree} is no git checkout: `main` is what one holds"
             raise SkillgenError("no-checkout", message, where=str(tree), exit_code=USAGE)
         found.setdefault(target.product, {})["main"] = facts(target)
-    return {product: found[product] for product in PRODUCTS if product in found}
+    return {product: found[product] for product in products() if product in found}
 
 
 def fetch_missing(pack: Pack, releases: Path) -> list[str]:
     """Fetch what the card lists and `releases` lacks; the names of what was fetched."""
     from skillgen.fetching.fetch import fetch
+    from skillgen.kernel.product import product as about
 
     fetched = []
     for product, versions in pack.card["releases"].items():
-        project = "nemo-automodel" if product == "automodel" else product
+        known = about(product)
         for version in versions:
-            name = f"{product.removeprefix('megatron-')}-{version}"
+            name = f"{known.releases}-{version}"
             if not (releases / name).is_dir():
-                fetch(f"pypi:{project}=={version}", releases / name)
+                fetch(f"pypi:{known.distribution}=={version}", releases / name)
                 fetched.append(name)
     return fetched
 

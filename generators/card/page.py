@@ -9,10 +9,10 @@ from skillgen.card.evidence import Cell, Proof
 from skillgen.card.facts import Facts
 from skillgen.card.file import LEVELS
 from skillgen.card.levels import Evidence
+from skillgen.kernel.product import product as about
 
 PAGE = "docs/compatibility.md"
 SAME = ("outcome", "reason", "plannable")
-NAMES = {"megatron-bridge": "Megatron-Bridge", "automodel": "NeMo Automodel", "megatron-core": "megatron-core"}
 HEAD = """\
 # Compatibility
 
@@ -45,7 +45,7 @@ def render(facts: Facts, kept: dict[str, Evidence]) -> str:
             rows = [(release, row) for release, told in releases.items() for row in told["rows"]]
             if rows := [(release, row) for release, row in rows if row["technique"] == name]:
                 commit = releases.get("main", {}).get("commit")
-                parts.append(f"### {NAMES[product]}{f' (main at {commit[:9]})' if commit else ''}\n")
+                parts.append(f"### {about(product).title}{f' (main at {commit[:9]})' if commit else ''}\n")
                 parts += [_matrix(product, [*releases], rows, evidence), _details(product, rows, evidence)]
     return "\n".join(parts)
 

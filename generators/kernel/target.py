@@ -10,12 +10,9 @@ from pathlib import Path
 
 from skillgen.kernel.errors import USAGE, SkillgenError
 from skillgen.kernel.paths import given, read
+from skillgen.kernel.product import Product, products
+from skillgen.kernel.product import product as product_of
 
-PRODUCTS = {  # product -> (import package, name of the distribution as in *.dist-info)
-    "megatron-bridge": ("megatron/bridge", "megatron_bridge"),
-    "automodel": ("nemo_automodel", "nemo_automodel"),
-    "megatron-core": ("megatron/core", "megatron_core"),
-}
 SITE_PACKAGES = ("site-packages", "dist-packages")
 
 
@@ -39,59 +36,75 @@ class Target:
         """`path` as posix text relative to the root."""
         return path.relative_to(self.root).as_posix()
 
+    def folder(self, path: str) -> str | None:
+        """A folder by its path from the root, where it is there."""
+        return path if (self.root / path).is_dir() else None
+
+    @property
+    def about(self) -> Product:
+        """All that is known of the product."""
+        return product_of(self.product)
+
+    @property
+    def search_path(self) -> Path:
+        """The folder from which the package is imported."""
+        return self.package.parents[self.about.package.count("/")]
+
     def dist_info(self) -> Path | None:
         """The product's *.dist-info folder beside the package, if there is one."""
-        return _dist_info(self.root, self.product, self.version)
+        return _dist_info(self.root, self.about, self.version)
 
 
 def discover(path: str | Path, product: str | None = None) -> Target:
     """Resolve a path at, inside or above a package to its target; `product` chooses where several share a tree."""
-    if product is not None and product not in PRODUCTS:
-        raise SkillgenError(
-            "unknown-product", f"product is one of {', '.join(PRODUCTS)}, not {product!r}", exit_code=USAGE
-        )
+    wanted = [product_of(product)] if product is not None else list(products().values())
     start = given(path)
     if not start.exists():
         raise SkillgenError("not-a-target", f"no such path: {start}", where=str(start), exit_code=USAGE)
     start = start.resolve()
-    found = next(_packages(start, [product] if product else list(PRODUCTS)), None)
+    found = next(_packages(start, wanted), None) or (_submodule(start, *wanted) if product is not None else None)
     if found is None:
-        wanted = [PRODUCTS[product]] if product else list(PRODUCTS.values())
+        titles = [known.title for known in products().values()]
         raise SkillgenError(
             "not-a-target",
-            f"looked for {', '.join(package + '/__init__.py' for package, _ in wanted)} in this folder, "
+            f"looked for {', '.join(f'{known.package}/{known.markers[0]}' for known in wanted)} in this folder, "
             "in its src/, and in the folders above it",
             where=str(start),
-            hint="name a git checkout, an unpacked wheel or a site-packages folder of Megatron-Bridge, "
-            "Automodel or megatron-core",
+            hint="name a git checkout, an unpacked wheel or a site-packages folder of "
+            f"{', '.join(titles[:-1])} or {titles[-1]}",
             exit_code=USAGE,
         )
-    name, package = found
-    parts = Path(PRODUCTS[name][0]).parts
-    top = package.parents[len(parts) - 1]
+    known, package = found
+    top = package.parents[known.package.count("/")]
     for root in (top, top.parent) if top.name == "src" else (top,):
         git_dir = _git_dir(root)
         if git_dir is not None:
-            return Target(root, name, "git", package, _version(root, name, package), git_dir)
+            return Target(root, known.name, "git", package, _version(root, known, package), git_dir)
     root = top.parent if top.name == "src" and (top.parent / "pyproject.toml").is_file() else top
     kind = "site-packages" if root.name in SITE_PACKAGES else "tree"
-    return Target(root, name, kind, package, _version(root, name, package))
+    return Target(root, known.name, kind, package, _version(root, known, package))
 
 
-def _packages(start: Path, products: list[str]) -> Iterator[tuple[str, Path]]:
+def _packages(start: Path, wanted: list[Product]) -> Iterator[tuple[Product, Path]]:
     """(product, package folder) at or above `start`: nearest first, and the one that holds `start` before others."""
     for level in (start, *start.parents):
         hits = [
-            (name, top / PRODUCTS[name][0])
-            for name in products
+            (known, top / known.package)
+            for known in wanted
             for top in (level / "src", level)
-            if _is_package(top / PRODUCTS[name][0])
+            if _is_package(top / known.package, known)
         ]
         yield from sorted(hits, key=lambda hit: not start.is_relative_to(hit[1]))
 
 
-def _is_package(folder: Path) -> bool:
-    return (folder / "__init__.py").is_file() or (folder / "package_info.py").is_file()
+def _submodule(start: Path, known: Product) -> tuple[Product, Path] | None:
+    """The product where another one's repository, at or above `start`, holds it as a submodule."""
+    places = [level / inner / known.package for level in (start, *start.parents) for inner in known.submodules]
+    return next(((known, place) for place in places if _is_package(place, known)), None)
+
+
+def _is_package(folder: Path, known: Product) -> bool:
+    return any((folder / marker).is_file() for marker in known.markers)
 
 
 def _git_dir(root: Path) -> Path | None:
@@ -105,10 +118,11 @@ def _git_dir(root: Path) -> Path | None:
     return marker.resolve() if (marker / "HEAD").is_file() else None
 
 
-def _version(root: Path, product: str, package: Path) -> str | None:
+def _version(root: Path, known: Product, package: Path) -> str | None:
+    told = (_package_info_version(package / name) for name in known.versions)
     return (
-        _package_info_version(package / "package_info.py")
-        or _dist_info_version(_dist_info(root, product, None))
+        next(filter(None, told), None)
+        or _dist_info_version(_dist_info(root, known, None))
         or _pyproject_version(root / "pyproject.toml")
     )
 
@@ -131,10 +145,10 @@ def _package_info_version(path: Path) -> str | None:
     return ".".join(str(values[part]) for part in ("MAJOR", "MINOR", "PATCH")) + str(values.get("PRE_RELEASE", ""))
 
 
-def _dist_info(root: Path, product: str, version: str | None) -> Path | None:
-    """The dist-info of `product`; of several (a leftover of an upgrade), the one of `version`."""
-    prefix = PRODUCTS[product][1] + "-"
-    found = [folder for folder in sorted(root.glob("*.dist-info")) if _normal(folder.name).startswith(prefix)]
+def _dist_info(root: Path, known: Product, version: str | None) -> Path | None:
+    """The dist-info of a product; of several (a leftover of an upgrade), the one of `version`."""
+    folders = sorted(root.glob("*.dist-info"))
+    found = [folder for folder in folders if _normal(folder.name).startswith(known.dist_info)]
     exact = [folder for folder in found if version and folder.name.removesuffix(".dist-info").endswith(f"-{version}")]
     return next(iter(exact + found), None)
 

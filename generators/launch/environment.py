@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from skillgen.kernel.errors import SkillgenError
-from skillgen.kernel.target import PRODUCTS, Target, discover
+from skillgen.kernel.product import products
+from skillgen.kernel.target import Target, discover
 
 # a value of the user's own stays, but for those that are fixed
 VARIABLES = {
@@ -22,7 +23,7 @@ VARIABLES = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": ("1", "a collective that times out ends its rank, also where a site exports 0"),
 }
 FIXED = ("PYTHONFAULTHANDLER", "PYTHONDONTWRITEBYTECODE", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
-PRODUCT_OF = {package.replace("/", "."): product for product, (package, _) in PRODUCTS.items()}
+PRODUCT_OF = {known.module: known.name for known in products().values()}
 SHOWN = re.compile(r"(OMP|NCCL|TORCH_NCCL|GLOO)_|CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS)$")
 
 

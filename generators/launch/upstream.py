@@ -52,7 +52,8 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
     tests = tests_of(target, edited)
     if not tests and not brought:
         raise _Unable("no test belongs to the files that the patch edits")
-    modules = [".".join(PurePosixPath(path).relative_to(_source(target)).with_suffix("").parts) for path in edited]
+    source = target.relative(target.search_path)
+    modules = [".".join(PurePosixPath(path).relative_to(source).with_suffix("").parts) for path in edited]
     with tempfile.TemporaryDirectory(prefix="skillgen-upstream-") as folder:
         after, before = Path(folder, "after"), Path(folder, "before")
         for copy in (after, before):
@@ -65,12 +66,12 @@ def _compare(technique: str, root: Path, python: str, mcore: str | None, limit: 
         facts = {"technique": technique, "mcore": mcore, "modules": modules}
 
         def run(copy: Path, tests: Sequence[str]) -> Outcomes:
-            return read(run_tests(copy, tests, _source(target), facts, python, limit))
+            return read(run_tests(copy, tests, source, facts, python, limit))
 
         there = outermost(path for path in (*tests, *brought) if (before / path).exists())
         if not there:
             raise _Unable("no test of the files that the patch edits is there without it")
-        report = run_tests(before, there, _source(target), facts, python, limit)
+        report = run_tests(before, there, source, facts, python, limit)
         theirs = read(report)
         if "passed" not in theirs.values():
             why = (
@@ -193,9 +194,3 @@ def read(report: ElementTree.Element) -> Outcomes:
                 outcome = "skipped" if child.tag == "skipped" else "failed"
         found[f"{name}::{test}" if name else test.replace(".", "/")] = outcome
     return found
-
-
-def _source(target: Target) -> str:
-    """The folder from which the package is imported, relative to the root."""
-    depth = 2 if target.product == "megatron-bridge" else 1
-    return target.relative(target.package.parents[depth - 1])

@@ -65,8 +65,7 @@ def _named_after(file: Path, stem: str) -> bool:
 
 def _names(file: Path, module: PurePosixPath, target: Target) -> bool:
     """Whether a test imports a module, or replaces something in it by its name."""
-    top = target.package.name if target.product == "automodel" else f"megatron.{target.package.name}"
-    package = re.escape(".".join((top, *module.parent.parts)))
+    package = re.escape(".".join((target.about.module, *module.parent.parts)))
     stem = re.escape(module.stem)
     pattern = rf"\b{package}\.{stem}\b|\bfrom {package} import (\([^)]*|[^\n]*)\b{stem}\b"
     return re.search(pattern, file.read_text(encoding="utf-8", errors="replace")) is not None

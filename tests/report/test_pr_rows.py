@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from skillgen.engine import registry
+from skillgen.kernel.product import products
 from skillgen.kernel.render import sections
-from skillgen.kernel.target import PRODUCTS, Target
+from skillgen.kernel.target import Target
 from skillgen.launch.launch import suite_of
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request.patch import eval_command
@@ -16,7 +17,7 @@ from tests.report.records import COST, record, row
 
 
 def target(product: str) -> Target:
-    return Target(Path("/x"), product, "tree", Path("/x", PRODUCTS[product][0]))
+    return Target(Path("/x"), product, "tree", Path("/x", products()[product].package))
 
 
 @pytest.mark.parametrize("technique", registry.names())
@@ -50,7 +51,7 @@ def test_the_targets_own_tests_are_told_beside_a_table_of_costs() -> None:
 
 
 @pytest.mark.parametrize("technique", registry.names())
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", products())
 def test_the_command_that_proves_a_patch_names_what_its_suite_wants(technique: str, product: str) -> None:
     needs = "megatron.core" in suite_of(technique).NEEDED and product != "megatron-core"
     assert eval_command(target(product), technique) == f"skillgen eval {technique} /x" + " --mcore DIR" * needs

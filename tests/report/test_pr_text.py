@@ -12,8 +12,9 @@ import pytest
 from skillgen.cli.parser import main
 from skillgen.engine import registry
 from skillgen.kernel import resources
+from skillgen.kernel.product import products
 from skillgen.kernel.render import sections
-from skillgen.kernel.target import PRODUCTS, discover
+from skillgen.kernel.target import discover
 from skillgen.report import record as report
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request import patch as pr_patch
@@ -277,7 +278,7 @@ def test_people_get_the_text_or_a_file(
     assert "3 boxes are left" in said and "gh pr create --title 'feat(model): " in said and "--label feature" in said
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", products())
 @pytest.mark.parametrize("technique", registry.names())
 def test_titles_keep_to_the_conventions_of_the_targets(technique: str, product: str) -> None:
     """Conventional Commits, imperative and in lower case; NeMo Automodel's CI takes no more than 80 characters."""

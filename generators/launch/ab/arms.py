@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from skillgen.kernel.target import Target
 
 ENVIRONMENT = re.compile(r"[A-Z][A-Z0-9_]*")
-RECIPES = "scripts/training/run_recipe.py"  # of a Megatron-Bridge checkout
 
 
 @dataclass(frozen=True)
@@ -76,20 +75,20 @@ def recipe(
     if nnodes > 1:
         command += ["--nnodes", "{nnodes}", "--rdzv-backend", "c10d", "--rdzv-endpoint", "{endpoint}"]
     plain = not flag.key.startswith("-") and not flag.variables("")
-    if target.product == "megatron-bridge":
-        script = target.root / RECIPES
+    how = target.about.recipes
+    if how is None:
+        raise SkillgenError("no-recipes", f"{target.product} has no recipes", exit_code=USAGE)
+    if how.script:
+        script = target.root / how.script
         if not script.is_file():
             hint = "name a git checkout, or give the command after --"
-            raise SkillgenError("no-recipes", f"a {target.kind} without {RECIPES}", hint=hint, exit_code=USAGE)
-        command += [str(script), "--recipe", name, *rest]
-        flag = Flag(f"model.{flag.key}", flag.values) if plain and "." not in flag.key else flag
-    elif target.product == "automodel":
+            raise SkillgenError("no-recipes", f"a {target.kind} without {how.script}", hint=hint, exit_code=USAGE)
+        command += [str(script), *how.words, name, *rest]
+    else:
         config = next((path for path in (Path(name), target.root / name) if path.is_file()), None)
         if config is None:
             raise SkillgenError("no-recipe", f"--recipe {name}: no such YAML file", exit_code=USAGE)
-        command += ["-m", "nemo_automodel.cli.app", str(config.resolve()), *rest]
-        flag = Flag(f"--{flag.key}", flag.values) if plain else flag
-    else:
-        raise SkillgenError("no-recipes", f"{target.product} has no recipes", exit_code=USAGE)
-    depth = 2 if target.product == "megatron-bridge" else 1
-    return command, flag, {"PYTHONPATH": str(target.package.parents[depth - 1])}
+        command += ["-m", how.module, str(config.resolve()), *rest]
+    if plain and not (how.flag.endswith(".") and "." in flag.key):  # a key with a section is whole
+        flag = Flag(f"{how.flag}{flag.key}", flag.values)
+    return command, flag, {"PYTHONPATH": str(target.search_path)}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 OWN = "# What this does\n\n# Changelog\n\n# Additional information\n"  # for a target without a template
 TEMPLATE = re.compile(r"pull_request_template\.md", re.IGNORECASE)
-SIGNED = ("megatron-bridge", "automodel")  # what their CONTRIBUTING asks of every commit
 TOLERANCE = 1e-3  # a check with a smaller limit holds a difference that rounding alone may make
 Text = dict[str, str]
 
@@ -37,7 +36,7 @@ def compose(patch: Applied, used: Sequence[Found]) -> Text:
         stand_ins=dict.fromkeys(text(what) for report in used for what in report.record["stand_ins"]),
         pack=resources.version(),
         technique=patch.technique,
-        sign=patch.target.product in SIGNED,
+        sign=patch.target.about.signed,
     )
     parts = {name: re.sub(r"\n{3,}", "\n\n", part).strip() for name, part in parts.items()}
     parts["what"] = "\n\n".join(told[name].strip() for name in ("what", "why") if told.get(name))

@@ -1,0 +1,1 @@
+"""The products that can be a target: one module each, found by walking this folder."""
