@@ -125,7 +125,7 @@ def test_every_folder_of_modules_is_a_package() -> None:
     "arguments", [["--help"], ["scan", "--help"], ["--version"], ["list", "--json"]], ids=" ".join
 )
 def test_the_command_line_starts_without_heavy_imports(arguments: list[str]) -> None:
-    code = f"import sys; from skillgen.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+    code = f"import sys; from skillgen.cli.parser import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
     code += f"print('LOADED', *sorted({LIGHT!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "LOADED"

@@ -18,15 +18,15 @@ SOURCES = ("generators", "runtime", "evals", "templates", "skills")
 PROBE = """
 import json, pathlib, pkgutil, sys
 import skillgen
-from skillgen import resources
+from skillgen.kernel import resources
 names = sorted(m.name for m in pkgutil.walk_packages(skillgen.__path__, "skillgen.", onerror=lambda name: None))
 print(json.dumps({
     "home": str(pathlib.Path(skillgen.__file__).parent),
     "modules": names,
     "data": sorted(str(p.relative_to(resources.root())) for name in ("templates", "skills", "card.yaml")
                    for p in [resources.path(name), *resources.path(name).rglob("*")] if p.is_file()),
-    **{name: sorted(str(p.relative_to(resources.package_folder("skillgen." + name)))
-                    for p in resources.package_folder("skillgen." + name).rglob("*.py"))
+    **{name: sorted(str(p.relative_to(resources.package_folder('skillgen.' + name)))
+                    for p in resources.package_folder('skillgen.' + name).rglob("*.py"))
        for name in ("runtime", "evals")},
 }))
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skillgen.cli import subcommands
+from skillgen.cli import found as subcommands
 from skillgen.cli.output import Result, progress
 from skillgen.kernel.errors import IO, USAGE, SkillgenError
 
@@ -147,7 +147,7 @@ def doctor(args: argparse.Namespace) -> Result:
 
 
 def eval_(args: argparse.Namespace) -> Result:
-    from skillgen.launch.prove import prove
+    from skillgen.cli.prove import prove
 
     return prove(args, _discover(args))
 

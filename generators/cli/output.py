@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from skillgen.cli.failure import failure
 from skillgen.kernel.errors import OK, SkillgenError
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def emit(args: argparse.Namespace, result: Result, as_json: bool) -> int:
         try:
             _print_json(args, result.exit_code, result.rows, result.error)
         except ValueError as error:
-            from skillgen.cli.parser import failure
-
             return emit_error(args, failure(error), True)
         return result.exit_code
     console = _console(stderr=False)

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from skillgen.cli import subcommands
-from skillgen.kernel.errors import INTERRUPTED, IO, USAGE, SkillgenError
+from skillgen.cli import found as subcommands
+from skillgen.cli.failure import MOST, capped, failure
+from skillgen.kernel.errors import USAGE, SkillgenError
 from skillgen.launch import cluster
 
-INTERNAL = 70  # a defect of skillgen itself
-MOST = 400  # characters of an exception's text that people see: that of a syntax tree has 40,000 lines
 LINES = 400  # of a traceback, each entry of which is cut as well
 EXITS = """\
 exit codes:
@@ -176,43 +175,12 @@ def _close_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def failure(error: BaseException) -> SkillgenError:
-    """What ended a command, as the failure that a user sees."""
-    if _interrupted(error):
-        return SkillgenError("interrupted", "interrupted", exit_code=INTERRUPTED)
-    if isinstance(error, OSError):
-        from skillgen.ledger.disk import advice
-
-        where, hint = str(error.filename or ""), advice(error)
-        return SkillgenError("io", error.strerror or str(error), where=where, hint=hint, exit_code=IO)
-    hint = "a defect of skillgen: run again with SKILLGEN_DEBUG=1 and report the traceback"
-    return SkillgenError("internal", _capped(f"{type(error).__name__}: {error}"), hint=hint, exit_code=INTERNAL)
-
-
-def _interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C began it: a context manager that it leaves may raise an error of its own, as libcst's do."""
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, KeyboardInterrupt):
-            return True
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            waiting += [one.__cause__, one.__context__]
-    return False
-
-
-def _capped(text: str, most: int = MOST) -> str:
-    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most} more characters)"
-
-
 def _fail(args: argparse.Namespace, error: SkillgenError, as_json: bool, cause: BaseException) -> int:
     if os.environ.get("SKILLGEN_DEBUG") == "1":
         import traceback
 
         parts = traceback.format_exception(cause)
-        lines = [line for part in parts for line in _capped(part, 5 * MOST).splitlines()]
+        lines = [line for part in parts for line in capped(part, 5 * MOST).splitlines()]
         if len(lines) > LINES:
             lines[LINES // 2 : -LINES // 2] = [f"... {len(lines) - LINES} more lines"]
         print("\n".join(lines), file=sys.stderr)

@@ -92,10 +92,10 @@ def _joined(hints: Iterable[str]) -> str:
 
 
 def _card() -> dict[str, Any]:
-    from skillgen.card.file import CARD, Pack
-    from skillgen.kernel import resources
+    from skillgen.kernel import resources, yaml
 
-    return Pack(resources.root()).card if (resources.root() / CARD).is_file() else {"techniques": []}
+    card, wrong = yaml.load(yaml.read(resources.root() / "card.yaml")[0])
+    return card if isinstance(card, dict) and not wrong else {"techniques": []}
 
 
 def _places(card: dict[str, Any], technique: str, target: Target | None = None) -> list[dict[str, Any]]:

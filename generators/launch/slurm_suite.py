@@ -12,7 +12,8 @@ from typing import Any
 from skillgen.kernel.errors import SkillgenError
 from skillgen.launch import slurm
 from skillgen.launch.collect import Ending, Progress, Teller, collect, last_lines
-from skillgen.launch.launch import UPSTREAM_TESTS, Run, torchrun
+from skillgen.launch.order import Run, torchrun
+from skillgen.report.upstream import KIND as UPSTREAM_TESTS
 
 
 def folder(report: Path) -> Path:

@@ -18,9 +18,8 @@ from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.target import Target, discover
 from skillgen.launch.upstream_files import TESTS, edited_code, outermost, tests_in, tests_of
 from skillgen.ledger import Workspace
+from skillgen.report.upstream import BROUGHT, EDITED, KIND
 
-KIND = "upstream-tests"
-EDITED, BROUGHT = "tests of the edited files", "tests that the patch brings"
 SHOWN = 5  # names in a reason
 Outcomes = dict[str, str]  # by test: passed, failed or skipped
 
@@ -103,21 +102,6 @@ def _judged(
             BROUGHT: [list(brought)],
         },
     }
-
-
-def gain(told: Mapping[str, Any]) -> str:
-    """The counts in a line, and what ran."""
-    before, after = (told["numbers"][arm][0] for arm in ("before", "after"))
-    counts = [f"{found.get('passed', 0):,} passed, {found.get('failed', 0)} failed" for found in (before, after)]
-    theirs, ours = (_shown(told["numbers"].get(whose, [[]])[0]) for whose in (EDITED, BROUGHT))
-    return (
-        f"the target's own unit tests of the edited files ({theirs}): {counts[0]} without the patch; {counts[1]} with "
-        f"it and the tests that it brings ({ours})"
-    )
-
-
-def _shown(paths: Sequence[str]) -> str:
-    return ", ".join(path.removeprefix(f"{TESTS}/") for path in paths) or "none"
 
 
 def newly_failing(theirs: Outcomes, ours: Outcomes) -> list[str]:

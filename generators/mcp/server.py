@@ -31,7 +31,7 @@ from mcp.types import (
     ToolAnnotations,
 )
 
-from skillgen.cli.parser import INTERNAL, failure
+from skillgen.cli.failure import INTERNAL, failure
 from skillgen.kernel.errors import INTERRUPTED, USAGE, SkillgenError
 from skillgen.kernel.resources import version
 from skillgen.mcp import malformed as mcp_malformed

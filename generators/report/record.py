@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from skillgen.launch import upstream
-from skillgen.report import comparison
+from skillgen.report import comparison, upstream
 from skillgen.report.page import page
 from skillgen.report.plots import bars
 from skillgen.report.read import NAME, SCHEMA, judged, read, verdict

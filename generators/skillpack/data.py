@@ -11,7 +11,7 @@ from skillgen.card import skills as card_skills
 from skillgen.card.file import LEVELS, Pack
 from skillgen.kernel import yaml as card_yaml
 from skillgen.kernel.errors import SkillgenError
-from skillgen.skillpack.rules import CARD, EVALS, MOST, Rule, Skill
+from skillgen.skillpack.skill import CARD, EVALS, MOST, Rule, Skill
 
 TEXT, TEXTS, RECORDS = "text", "a list of texts", "a list of records"
 CARD_KEYS = {  # what a value is; the first five and `claims` are required

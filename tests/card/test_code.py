@@ -13,7 +13,7 @@ import yaml
 
 from skillgen.cli.parser import main
 from skillgen.engine import registry
-from skillgen.launch.launch import suite_of
+from skillgen.engine.suites import suite_of
 from skillgen.report import code_hash
 from skillgen.report import record as report
 from tests.cli.trees import MODEL, write

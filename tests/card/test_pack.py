@@ -18,8 +18,8 @@ from skillgen.card.file import RUN, Pack
 from skillgen.card.levels import Evidence, parts
 from skillgen.cli.parser import main
 from skillgen.engine import plan as engine
+from skillgen.engine.suites import suite_of
 from skillgen.kernel.target import discover
-from skillgen.launch.launch import suite_of
 
 PACK = Pack(Path(__file__).parents[2])
 ENTRIES = {entry["name"]: entry for entry in PACK.card["techniques"]}

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
+from skillgen.cli.failure import INTERNAL
 from skillgen.cli.output import Result, emit
-from skillgen.cli.parser import INTERNAL
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

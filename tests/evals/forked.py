@@ -16,8 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from skillgen.engine.suites import suite_of
 from skillgen.evals.kernel import worker
-from skillgen.launch.launch import suite_of
 from tests.distributed import RankError, run_ranks
 
 

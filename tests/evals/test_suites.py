@@ -9,8 +9,8 @@ import pytest
 
 from skillgen.cli.parser import main
 from skillgen.engine import registry
+from skillgen.engine.suites import suite_of
 from skillgen.kernel.errors import USAGE
-from skillgen.launch.launch import suite_of
 
 
 def test_every_suite_names_its_mutations() -> None:

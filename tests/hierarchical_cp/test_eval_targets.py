@@ -110,7 +110,7 @@ def test_an_unpatched_bridge_can_be_probed(
         ]
         return {"rows": said, "gains": [], "verdict": "PASS", "ok": not any(s == "failed" for s, _ in rows.values())}
 
-    monkeypatch.setattr("skillgen.launch.launch.run_suite", run_suite)
+    monkeypatch.setattr("skillgen.launch.suite.run_suite", run_suite)
     assert main(["eval", TECHNIQUE, str(bridge), "--probe", "--nproc", "4", "--mcore", str(mcore), "--json"]) == 0
     assert asked["kinds"] == ["probe"]
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}

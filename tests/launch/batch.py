@@ -16,7 +16,7 @@ from tests.vision_frame_sharding.frames import write
 def patched(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One family is patched, in a world where all dependencies are there."""
     write(tree, {MODEL: DISPATCH, RUNTIME: FALLBACK})
-    monkeypatch.setattr("skillgen.launch.launch._need", lambda *_: None)
+    monkeypatch.setattr("skillgen.launch.order._need", lambda *_: None)
     assert main(["apply", "blockdiag-gqa", str(tree), "--no-lint"]) == 0
     return tree
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from skillgen.kernel.errors import EVAL_FAILED, USAGE, SkillgenError
-from skillgen.launch import environment, launch, processes, rendezvous
+from skillgen.launch import environment, order, processes, rendezvous, suite
 from skillgen.report.read import fault
 
 RECORD = {
@@ -30,17 +30,17 @@ RECORD = {
 @pytest.fixture
 def ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """No need to have torch for a launcher's test."""
-    monkeypatch.setattr(launch, "_need", lambda *_: None)
+    monkeypatch.setattr(order, "_need", lambda *_: None)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, script: str, **options: Any) -> dict[str, Any]:
     """A suite whose ranks are a Python script; `work` is its folder."""
     monkeypatch.setattr(
-        launch,
+        suite,
         "torchrun",
         lambda *args: [sys.executable, "-c", f"from pathlib import Path; work = Path({str(args[-1])!r})\n{script}"],
     )
-    return launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], kinds=["parity"], **options)
+    return suite.run_suite("vision-dp-over-cp", "/nowhere", ["f"], kinds=["parity"], **options)
 
 
 def finished(record: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def finished(record: dict[str, Any]) -> str:
 )
 def test_says_what_is_wrong_before_any_rank_starts(options: dict[str, Any], code: str) -> None:
     with pytest.raises(SkillgenError) as caught:
-        launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], **options)
+        suite.run_suite("vision-dp-over-cp", "/nowhere", ["f"], **options)
     assert (caught.value.code, caught.value.exit_code) == (code, USAGE)
 
 
@@ -70,7 +70,7 @@ def test_names_what_to_install(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho torch megatron.core\n")
     python.chmod(0o755)
     with pytest.raises(SkillgenError) as caught:
-        launch.run_suite("vision-dp-over-cp", "/nowhere", ["f"], python=str(python))
+        suite.run_suite("vision-dp-over-cp", "/nowhere", ["f"], python=str(python))
     assert caught.value.code == "missing-dependency"
     assert "pip install torch" in caught.value.hint and "megatron-core" in caught.value.hint
 
@@ -241,8 +241,8 @@ def test_a_process_whose_name_is_no_text_is_seen(tmp_path: Path) -> None:
 
 
 def test_one_torchrun_with_the_ranks_asked_for() -> None:
-    one = launch.torchrun("python", 4, 1, None, Path("/work"))
-    many = launch.torchrun("python", 8, 2, "host:29500", Path("/work"))
+    one = order.torchrun("python", 4, 1, None, Path("/work"))
+    many = order.torchrun("python", 8, 2, "host:29500", Path("/work"))
     assert one[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "4"] and "--standalone" in one
     assert many[many.index("--nnodes") + 1] == "2" and many[many.index("--rdzv-endpoint") + 1] == "host:29500"
 
@@ -268,9 +268,9 @@ def test_a_killed_command_leaves_no_torchrun_behind(tmp_path: Path) -> None:
     sleeper = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
     script.write_text(
         "import pathlib, sys\n"
-        "from skillgen.launch import launch\n"
+        "from skillgen.launch import suite\n"
         "pathlib.Path('progress.jsonl').touch()\n"
-        f"launch._watch([sys.executable, '-c', {sleeper!r}], pathlib.Path('.'), 60, None)\n"
+        f"suite._watch([sys.executable, '-c', {sleeper!r}], pathlib.Path('.'), 60, None)\n"
     )
     parent = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
     told, deadline = tmp_path / "pid", time.monotonic() + 30

@@ -12,7 +12,7 @@ import pytest
 
 from skillgen.cli.parser import main
 from skillgen.kernel.errors import USAGE
-from skillgen.launch import launch, slurm
+from skillgen.launch import order, slurm
 from skillgen.launch.ab import run
 from tests.launch.batch import directives, patched, written
 
@@ -171,8 +171,8 @@ def test_an_ab_run_is_retold_for_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_a_probe_is_retold_as_one(kinds: list[str], told: str) -> None:
     """On an unpatched target no family could be named."""
-    asked = launch.Run(technique="hierarchical-cp", target=Path("/t"), families=["groups"], kinds=kinds)
-    command = launch.retold(asked, None, None)
+    asked = order.Run(technique="hierarchical-cp", target=Path("/t"), families=["groups"], kinds=kinds)
+    command = order.retold(asked, None, None)
     assert f" {told}" in command and ("--kind" in command) == ("cost" in kinds)
 
 

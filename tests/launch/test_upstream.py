@@ -14,6 +14,7 @@ from skillgen.kernel.model import Change
 from skillgen.kernel.target import discover
 from skillgen.launch import upstream
 from skillgen.report import record as report
+from skillgen.report import upstream as told
 
 TECHNIQUE = "vision-frame-sharding"
 CONFIG = "nemo_automodel/components/distributed/config.py"
@@ -85,11 +86,11 @@ def test_a_patch_that_breaks_nothing(make: Make) -> None:
     before = contents(tree)
     row = upstream.row(TECHNIQUE, tree, python=sys.executable)
     assert row["status"] == "passed", row
-    assert row["numbers"][upstream.EDITED] == [["tests/unit_tests/distributed"]]
-    assert row["numbers"][upstream.BROUGHT] == [[OWN]]
+    assert row["numbers"][told.EDITED] == [["tests/unit_tests/distributed"]]
+    assert row["numbers"][told.BROUGHT] == [[OWN]]
     assert row["numbers"]["before"] == [{"passed": 4, "failed": 1, "skipped": 1}]
     assert row["numbers"]["after"] == [{"passed": 5, "failed": 1, "skipped": 1}]
-    assert upstream.gain(row).endswith(
+    assert told.gain(row).endswith(
         "(distributed): 4 passed, 1 failed without the patch; "
         "5 passed, 1 failed with it and the tests that it brings (distributed/test_patch.py)"
     )
@@ -140,7 +141,7 @@ def test_tests_of_the_patch_run_where_no_other_does(good: bool, make: Make) -> N
     place = "tests/unit_tests/models/other/test_of_the_patch.py"
     tree = make("number + number", test=f"def test_it():\n    assert {good}\n", place=place)
     row = upstream.row(TECHNIQUE, tree, python=sys.executable)
-    assert row["numbers"][upstream.BROUGHT] == [[place]], row
+    assert row["numbers"][told.BROUGHT] == [[place]], row
     assert row["numbers"]["before"] == [{"passed": 3, "failed": 1, "skipped": 1}]
     assert row["numbers"]["after"] == [{"passed": 3 + good, "failed": 2 - good, "skipped": 1}]
     assert row["status"] == ("passed" if good else "failed")

@@ -24,7 +24,7 @@ HELLO = {
 WAITS = """
 import time
 from pathlib import Path
-from skillgen import commands
+from skillgen.cli import commands
 def wait(args):
     pipe = Path(args.target).parent / "pipe"
     try:
@@ -198,7 +198,7 @@ def test_a_cancelled_call_ends_its_command(tree: Path) -> None:
 def test_a_server_that_cannot_start(options: list[str], code: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     without = "import sys; sys.modules['mcp'] = None; " if code == "missing-dependency" else "import sys; "
-    run = f"{without}from skillgen.cli import main; sys.exit(main(['mcp', *sys.argv[1:]]))"
+    run = f"{without}from skillgen.cli.parser import main; sys.exit(main(['mcp', *sys.argv[1:]]))"
     done = subprocess.run(
         [sys.executable, "-c", run, *options], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from skillgen.engine import registry
+from skillgen.engine.suites import suite_of
 from skillgen.kernel.product import products
 from skillgen.kernel.render import sections
 from skillgen.kernel.target import Target
-from skillgen.launch.launch import suite_of
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request.patch import eval_command
 from tests.report.records import COST, record, row

@@ -17,7 +17,7 @@ import yaml
 from skillgen.cli.parser import main
 from skillgen.kernel import resources
 from skillgen.skillpack import data as skill_data
-from skillgen.skillpack.rules import Skill
+from skillgen.skillpack.skill import Skill
 
 NAME = "blockdiag-gqa"
 CARD, EVALS, PAGE = "config/card.yaml", "evals/evals.json", "references/outcomes.md"

@@ -10,9 +10,9 @@ import pytest
 
 from skillgen.cli.parser import build_parser
 from skillgen.engine import registry
+from skillgen.engine.suites import suite_of
 from skillgen.kernel import resources
 from skillgen.kernel.errors import SkillgenError
-from skillgen.launch.launch import suite_of
 
 SKILLS = sorted(resources.path("skills").iterdir())
 PLACES = {"TECHNIQUE": "vision-dp-over-cp", "AGENT": "codex", "N": "2"}

@@ -21,7 +21,7 @@ SKILLS = sorted(path.name for path in (ROOT / "skills").iterdir())
 # its copies take as long as those of a slow disk, so that the others come in between
 SLOW = """
 import shutil, sys, time
-from skillgen.cli import main
+from skillgen.cli.parser import main
 copy = shutil.copyfile
 def slowly(source, to):
     time.sleep(0.01)

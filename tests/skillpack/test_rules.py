@@ -14,7 +14,8 @@ import yaml
 from skillgen.kernel import resources
 from skillgen.skillpack import data as skill_data
 from skillgen.skillpack import rules as skill_rules
-from skillgen.skillpack.rules import Finding, check
+from skillgen.skillpack.rules import check
+from skillgen.skillpack.skill import Finding
 
 NAME = "blockdiag-gqa"
 Break = Callable[[Path], Any]

@@ -244,7 +244,7 @@ def test_people_are_told_where_nothing_gains(capsys: pytest.CaptureFixture[str],
 
 
 def test_help_and_advice_import_no_torch() -> None:
-    code = "import sys; from skillgen.cli import main\nmain({!r})\nprint('LOADED', 'torch' in sys.modules)"
+    code = "import sys; from skillgen.cli.parser import main\nmain({!r})\nprint('LOADED', 'torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code.format([*ADVISE, "--images", "64x64"])], capture_output=True, text=True, check=True
     )

@@ -14,7 +14,7 @@ from skillgen.kernel.errors import EVAL_FAILED, USAGE, SkillgenError
 from skillgen.launch import cluster
 
 if TYPE_CHECKING:
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
     from skillgen.launch.ab.run import Order
     from skillgen.launch.slurm import Slurm
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from skillgen.cli.found import Add
 from skillgen.cli.output import Result
-from skillgen.cli.subcommands import Add
 from skillgen.kernel.errors import REFUSED, USAGE, SkillgenError
 
 if TYPE_CHECKING:

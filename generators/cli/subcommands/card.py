@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from skillgen.card.file import Pack
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
 
 CHECKED = ("technique", "claim", "level", "state", "file", "why")
 LOST = ("file", "family", "kind", "name")

@@ -10,7 +10,7 @@ from skillgen.kernel.errors import USAGE, SkillgenError
 if TYPE_CHECKING:
     import argparse
 
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
 
 EPILOG = """\
 Speaks on stdin and stdout; an agent's program starts it. Tools: list, scan, plan, apply, status, revert, eval. Each

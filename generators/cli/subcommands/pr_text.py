@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from skillgen.cli.output import Result
 
 if TYPE_CHECKING:
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
 
 EPILOG = """\
 The patch has to be applied, and a report has to be of exactly this: technique, product, version, commit and patched

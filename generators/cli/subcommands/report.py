@@ -9,7 +9,7 @@ from skillgen.cli.output import Result
 from skillgen.kernel.errors import EVAL_FAILED, USAGE, SkillgenError
 
 if TYPE_CHECKING:
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
 
 CASES = ("family", "kind", "name", "status", "seconds", "reason")
 CHANGES = ("worse", "what", "name", "before", "after", "change")

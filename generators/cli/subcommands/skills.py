@@ -11,7 +11,7 @@ from skillgen.kernel.errors import EVAL_FAILED, USAGE, SkillgenError
 if TYPE_CHECKING:
     import argparse
 
-    from skillgen.cli.subcommands import Add
+    from skillgen.cli.found import Add
 
 COLUMNS = {
     "list": ("skill", "version", "description"),
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Result:
 def _list(args: argparse.Namespace) -> Result:
     from skillgen.kernel.resources import path
     from skillgen.skillpack.install import names
-    from skillgen.skillpack.rules import Skill
+    from skillgen.skillpack.skill import Skill
 
     heads = [(name, Skill(path("skills") / name).head) for name in names()]
     rows = [

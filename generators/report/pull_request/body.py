@@ -199,7 +199,7 @@ def _commands(record: dict[str, Any]) -> list[str]:
 
 def _unproven(patch: Applied, used: Sequence[Found]) -> list[str]:
     """What no run has shown."""
-    from skillgen.launch.launch import suite_of
+    from skillgen.engine.suites import suite_of
     from skillgen.report.rows import grouped, label, of_status
 
     records = [report.record for report in used]

@@ -89,7 +89,7 @@ def applied(target: Target, technique: str) -> Applied:
 
 def eval_command(target: Target, technique: str) -> str:
     """`skillgen eval` of a target; with the megatron-core that its suite imports, where the target is not one."""
-    from skillgen.launch.launch import suite_of
+    from skillgen.engine.suites import suite_of
 
     core = "megatron.core" in suite_of(technique).NEEDED and target.product != "megatron-core"
     return shlex.join(["skillgen", "eval", technique, str(target.root), *(["--mcore", "DIR"] if core else [])])

@@ -24,7 +24,8 @@ COLUMNS = ("family", "kind", "name", "status", "seconds", "reason")
 def prove(args: argparse.Namespace, target: Target) -> Result:
     """Run the suite; exit code 1 and an error beside the rows if a case failed or nothing was proven."""
     from skillgen.engine import registry
-    from skillgen.launch.launch import run_suite, suite_of
+    from skillgen.engine.suites import suite_of
+    from skillgen.launch.suite import run_suite
 
     registry.load(args.technique)
     suite = suite_of(args.technique)
@@ -94,7 +95,7 @@ def _written(
     args: argparse.Namespace, target: Target, families: list[str], options: dict[str, Any], job: Slurm
 ) -> Result:
     """Write the batch script, and say how to go on."""
-    from skillgen.launch.launch import Run, check, retold
+    from skillgen.launch.order import Run, check, retold
     from skillgen.launch.slurm_suite import write
 
     run = Run(technique=args.technique, target=target.root, families=families, **options)
