@@ -25,8 +25,8 @@ print(json.dumps({
     "modules": names,
     "data": sorted(str(p.relative_to(resources.root())) for name in ("templates", "skills", "card.yaml")
                    for p in [resources.path(name), *resources.path(name).rglob("*")] if p.is_file()),
-    **{name: sorted(str(p.relative_to(resources.package_folder('skillgen.' + name)))
-                    for p in resources.package_folder('skillgen.' + name).rglob("*.py"))
+    **{name: sorted(str(p.relative_to(resources.package_folder("skillgen." + name)))
+                    for p in resources.package_folder("skillgen." + name).rglob("*.py"))
        for name in ("runtime", "evals")},
 }))
 """
