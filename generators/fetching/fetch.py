@@ -1,4 +1,8 @@
-"""Unpack a release as a source tree: from the package index or from a wheel file, without pip or an install."""
+"""Unpack a release as a source tree: from the package index or from a wheel file, without pip or an install.
+
+`packaging` reads versions and wheels' names. `installer` does not unpack here: it writes a link as a file, takes
+backslashes for names, adds scripts, and wants a whole dist-info.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,19 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
 from skillgen.fetching.index import Client, Link, load_settings, project_links
 from skillgen.kernel.errors import IO, REFUSED, USAGE, SkillgenError
 
-WHEEL = re.compile(
-    r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
-)
 SPEC = re.compile(r"(?:pypi:)?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)(?:==(?P<version>[A-Za-z0-9.!+_-]+))?")
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all or 0)
 
@@ -68,31 +74,32 @@ def fetch(
             link = choose(*_parse(spec), client)
             wheel, source, published = beside / link.filename, link.url, link.sha256
             digest = _download(client, link, wheel, progress)
-        match = WHEEL.fullmatch(wheel.name)
-        if match is None:
-            raise SkillgenError("not-a-wheel", f"not a wheel's name: {wheel.name}", where=spec, exit_code=USAGE)
+        try:
+            name, version, _, _ = parse_wheel_filename(wheel.name)
+        except InvalidWheelFilename as error:
+            raise SkillgenError("not-a-wheel", str(error), where=spec, exit_code=USAGE) from None
         count = unpack(wheel, beside / "tree")
         os.rename(beside / "tree", folder)
     except OSError as error:
         raise _io("cannot-write", error, folder) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    name = match["name"].replace("_", "-").lower()
-    return Fetched(name, match["version"], wheel.name, source, digest, published is not None, str(folder), count)
+    return Fetched(name, str(version), wheel.name, source, digest, published is not None, str(folder), count)
 
 
-def choose(name: str, version: str | None, client: Client) -> Link:
+def choose(name: str, version: Version | None, client: Client) -> Link:
     """The wheel of a release, whatever platform it was built for; without a version, of the newest final release."""
-    project = re.sub(r"[-_.]+", "-", name).lower()
+    project = canonicalize_name(name)
     links, problems = project_links(client, project)
-    wheels: dict[str, list[tuple[re.Match[str], Link]]] = {}
+    wheels: dict[Version, list[tuple[frozenset[Tag], Link]]] = {}
     for link in links:
-        match = WHEEL.fullmatch(link.filename)
-        if match and re.sub(r"[-_.]+", "-", match["name"]).lower() == project:
-            wheels.setdefault(match["version"], []).append((match, link))
+        with suppress(InvalidWheelFilename):  # sources, and names that no index should have
+            theirs, release, _, tags = parse_wheel_filename(link.filename)
+            if theirs == project:
+                wheels.setdefault(release, []).append((tags, link))
     if version is None:
-        finals = [v for v, offers in wheels.items() if re.fullmatch(r"[\d.]+", v) and not offers[0][1].yanked]
-        version = max(finals or wheels, key=_version_key, default=None)
+        finals = [v for v, offers in wheels.items() if not v.is_prerelease and not offers[0][1].yanked]
+        version = max(finals or wheels, default=None)
     if version in wheels:
         return min(wheels[version], key=lambda offer: _preference(*offer))[1]
     where = "; ".join(problems) or "every index answered"
@@ -113,11 +120,11 @@ def choose(name: str, version: str | None, client: Client) -> Link:
             hint="check the name, PIP_INDEX_URL and PIP_EXTRA_INDEX_URL",
             exit_code=USAGE,
         )
-    known = sorted(wheels, key=_version_key)
+    known = [str(release) for release in sorted(wheels)]
     near = difflib.get_close_matches(str(version), known, n=5, cutoff=0.5) or known[-5:]
     raise SkillgenError(
         "unknown-version",
-        f"{project} has no wheel of version {version}; near: {', '.join(sorted(near, key=_version_key))}",
+        f"{project} has no wheel of version {version}; near: {', '.join(sorted(near, key=Version))}",
         where=where,
         hint=f"skillgen fetch pypi:{project}=={near[0]} DIR",
         exit_code=USAGE,
@@ -154,30 +161,22 @@ def unpack(wheel: Path, tree: Path) -> int:
     return count
 
 
-def _parse(spec: str) -> tuple[str, str | None]:
+def _parse(spec: str) -> tuple[str, Version | None]:
     match = SPEC.fullmatch(spec)
-    if match is None:
-        raise SkillgenError(
-            "bad-spec",
-            f"cannot read the release {spec!r}",
-            hint="pypi:NAME==VERSION (exact), or the path of a wheel",
-            exit_code=USAGE,
-        )
-    return match["name"], match["version"]
+    try:
+        if match:
+            return match["name"], Version(match["version"]) if match["version"] else None
+    except InvalidVersion:
+        pass
+    hint = "pypi:NAME==VERSION (exact), or the path of a wheel"
+    raise SkillgenError("bad-spec", f"cannot read the release {spec!r}", hint=hint, exit_code=USAGE)
 
 
-def _version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    release = re.match(r"(\d+)(?:\.(\d+))*", version)
-    numbers = tuple(int(n) for n in re.findall(r"\d+", release[0])) if release else ()
-    rest = version[len(release[0]) :] if release else version
-    rank = 1 if not rest else 2 if rest.startswith((".post", "+")) else 0
-    return numbers, rank, rest
-
-
-def _preference(match: re.Match[str], link: Link) -> tuple[bool, bool, bool, int, str]:
+def _preference(tags: frozenset[Tag], link: Link) -> tuple[bool, bool, bool, int, str]:
     """Pure Python first, then Linux on x86-64, then the newest Python: the sources are the same in all of them."""
-    newest = max((int(n) for n in re.findall(r"\d+", match["python"])), default=0)
-    return link.yanked, match["platform"] != "any", "x86_64" not in match["platform"], -newest, link.filename
+    platforms = {tag.platform for tag in tags}
+    newest = max(int("".join(filter(str.isdigit, tag.interpreter)) or 0) for tag in tags)
+    return link.yanked, "any" not in platforms, not any("x86_64" in p for p in platforms), -newest, link.filename
 
 
 def _download(client: Client, link: Link, target: Path, progress: Progress) -> str:

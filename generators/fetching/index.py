@@ -1,4 +1,8 @@
-"""Read a package index the way the user's pip is set up to, without pip: simple API, find-links, netrc, proxies."""
+"""Read a package index the way the user's pip is set up to, without pip: simple API, find-links, netrc, proxies.
+
+`pypi-simple` and `unearth` read no pip configuration, and bring requests, pydantic or httpx2 for what `urllib` does
+here with the system's certificates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Carry a change over to text that moved on: from `old` to `new`, made in `current`, byte-exact elsewhere."""
+"""Carry a change over to text that moved on: from `old` to `new`, made in `current`, byte-exact elsewhere.
+
+`merge3` is GPL; to it, and to `git merge-file`, two insertions at one point are a conflict, and families have such.
+"""
 
 from __future__ import annotations
 

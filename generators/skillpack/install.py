@@ -1,4 +1,7 @@
-"""Install skills into the folders that agents read: all of them whole, or nothing."""
+"""Install skills into the folders that agents read: all of them whole, or nothing.
+
+The installers of skills that exist are Node programs, and copy over what a user edited.
+"""
 
 from __future__ import annotations
 

@@ -109,6 +109,14 @@ def test_without_a_version_the_newest_final_release_comes(index: Index, tmp_path
     assert fetch("demo-pkg", tmp_path / "a", env=env(index.url)).version == "0.10"
 
 
+def test_versions_and_names_are_read_as_pip_reads_them(index: Index, tmp_path: Path) -> None:
+    names = ["demo_pkg-1.0-py3", "demo_pkg-1.0.post1-py3", "demo_pkg-9-of-today-py3", "Demo.Pkg-0.9-1-py3"]
+    index.publish(*(make_wheel(tmp_path, f"{name}-none-any.whl") for name in names))
+    assert fetch("pypi:demo-pkg==1", tmp_path / "a", env=env(index.url)).version == "1.0"
+    assert fetch("demo-pkg", tmp_path / "b", env=env(index.url)).version == "1.0.post1"
+    assert fetch("pypi:demo-pkg==0.9.0", tmp_path / "c", env=env(index.url)).name == "demo-pkg"
+
+
 def test_a_file_index_and_find_links_serve_without_a_network(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "demo_pkg-1.0-py3-none-any.whl")
     page = tmp_path / "simple/demo-pkg/index.html"
@@ -159,6 +167,7 @@ def test_an_unknown_version_names_near_ones(index: Index, tmp_path: Path) -> Non
 FAILURES = {
     "unknown project": ("pypi:nobody==1", {}, "unknown-project", USAGE),
     "not a spec": ("pypi:demo pkg>=1", {}, "bad-spec", USAGE),
+    "not a version": ("pypi:demo-pkg==1.x", {}, "bad-spec", USAGE),
     "no such wheel": ("gone-1.0-py3-none-any.whl", {}, "no-such-wheel", USAGE),
     "no network": ("pypi:demo-pkg==1.0", {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}, "index-unreachable", IO),
 }
@@ -208,6 +217,14 @@ def test_a_damaged_wheel_is_an_io_error(tmp_path: Path) -> None:
     with pytest.raises(SkillgenError) as caught:
         fetch(str(path), tmp_path / "a")
     assert (caught.value.code, caught.value.exit_code) == ("bad-wheel", IO)
+
+
+def test_a_file_that_is_named_like_no_wheel_is_not_unpacked(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "demo_pkg-1.0.whl")
+    with pytest.raises(SkillgenError) as caught:
+        fetch(str(wheel), tmp_path / "a")
+    assert (caught.value.code, caught.value.exit_code) == ("not-a-wheel", USAGE)
+    assert list(tmp_path.iterdir()) == [wheel]
 
 
 def test_pip_configuration_is_read_in_pips_order(tmp_path: Path) -> None:
