@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from skillgen.kernel.product import products
-from skillgen.report.code_hash import code_hash
+from skillgen.report.code_hash import Hashes
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCTS = {product.releases: product for product in products().values()}
@@ -80,8 +80,9 @@ def is_current(run: dict[str, Any]) -> bool:
     path = ROOT / "proof" / run["technique"] / f"{run['release']}{label}.json"
     if not path.is_file():
         return False
-    code = json.loads(path.read_text()).get("code") or {}
-    return bool(code.get("sha256") == code_hash(run["technique"], ROOT))
+    record = json.loads(path.read_text())
+    families = {*record["families"], *record["patched"]["families"]}
+    return Hashes(run["technique"], ROOT).are(record.get("code"), families)
 
 
 def prove(run: dict[str, Any], data: dict[str, Any], args: argparse.Namespace) -> str:

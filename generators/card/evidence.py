@@ -9,11 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skillgen.card.file import PROOF, RUN, Pack
 from skillgen.kernel import yaml as card_yaml
 from skillgen.kernel.errors import REFUSED, USAGE, SkillgenError
+
+if TYPE_CHECKING:
+    from skillgen.report.code_hash import Hashes
+
+WHOLE = "all"  # the family of rows that judge the target's own tests
 
 KEPT = (
     "schema", "technique", "verdict", "command", "target", "families", "kinds", "nproc", "backend", "mutate",
@@ -68,9 +73,10 @@ class Proof:
             return RUN[0]
         return (RUN[2] if hosts > 1 else RUN[1]) if backend == "nccl" and gpus else None
 
-    @property
-    def code(self) -> str:
-        return str((self.record.get("code") or {}).get("sha256"))
+    def is_of(self, now: Hashes, family: str) -> bool:
+        """Whether it is of the code as it is, for one family; a row of `all` is of every family that was patched."""
+        patched = self.record["patched"].get("families") or self.record["families"]
+        return now.are(self.record.get("code"), patched if family == WHOLE else [family])
 
     @cached_property
     def rows(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -107,7 +113,7 @@ def _like(name: str, pattern: str) -> bool:
 
 def accept(pack: Pack, report: str, label: str | None) -> Proof:
     """A report as evidence, not yet written; raises if it can be none."""
-    from skillgen.report.code_hash import code_hash
+    from skillgen.report.code_hash import Hashes
     from skillgen.report.read import read
 
     record = read(report)
@@ -127,7 +133,7 @@ def accept(pack: Pack, report: str, label: str | None) -> Proof:
         hint = "run the eval again on the patched target, with --report"
         raise refuse("report-of-unknown-origin", f"its {field} does not say what was run", hint)
     told = record.get("code") or {}
-    if told.get("sha256") is None or told["sha256"] != code_hash(technique, pack.root):
+    if not Hashes(technique, pack.root).are(told, {*record["families"], *record["patched"]["families"]}):
         raise refuse("report-of-other-code", "the report is of other code than the pack's", "run the eval again")
     if told["patch"] != "current":
         hint = f"revert and apply {technique}, then run the eval again"
@@ -197,15 +203,21 @@ def _edited(place: str) -> SkillgenError:
 
 def lost(pack: Pack, new: Proof) -> list[dict[str, Any]]:
     """What the report that a new one would replace shows of the code as it is, and the new one does not."""
+    from skillgen.report.code_hash import Hashes
+
     if not (pack.root / new.place).is_file():
         return []
     try:
         old = kept_at(pack, new.place)
     except SkillgenError:
         return []  # an edited report proves nothing
-    if (old.code, old.release) != (new.code, new.release):
-        return []  # nor does one of other code, or of a main that the card names no more
-    rows = [row for row in old.passed if row not in new.passed]
+    if old.release != new.release:
+        return []  # nor does one of a main that the card names no more
+    now = Hashes(new.record["technique"], pack.root)
+    current = {family for family, *_ in old.passed if old.is_of(now, family)}
+    if not current:
+        return []  # nor one of other code
+    rows = [row for row in old.passed if row[0] in current and row not in new.passed]
     told = [{"file": new.place, **dict(zip(("family", "variant", "kind", "name"), row, strict=True))} for row in rows]
     ranks = [proof.record["nproc"] for proof in (old, new)]
     if ranks[1] < ranks[0]:

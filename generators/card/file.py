@@ -32,8 +32,8 @@ ITEM = {
 }
 ITEMS = {key.removesuffix("?") for key in ITEM}
 CLAIM = {"id": str, "statement": str, "level": str, "evidence": [str], "least?": str, "proven_by?": [ITEM]}
-TECHNIQUE = {"name": str, "skill": str, "code": [str], "targets": [TARGET], "claims": [CLAIM]}
-FORM = {"releases": {"*": [str]}, "main?": {"*": str}, "code": [str], "techniques": [TECHNIQUE]}
+TECHNIQUE = {"name": str, "skill": str, "targets": [TARGET], "claims": [CLAIM]}
+FORM = {"releases": {"*": [str]}, "main?": {"*": str}, "techniques": [TECHNIQUE]}
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,6 @@ def _damaged(wrong: str, where: str) -> SkillgenError:
 
 
 def _fault(card: dict[str, Any]) -> str:
-    for pattern in [*card["code"], *(pattern for entry in card["techniques"] for pattern in entry["code"])]:
-        parts = pattern.split("/")
-        if len(parts) < 2 or any(part in ("", ".", "..") or ("**" in part and part != "**") for part in parts):
-            return f"code: {pattern!r} is no pattern below a folder of the pack"
     for entry in card["techniques"]:
         name = entry["name"]
         ids = [claim["id"] for claim in entry["claims"]]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skillgen.card import evidence as card_proof
 from skillgen.card import skills as card_skills
 from skillgen.card.evidence import Cell, Part, Proof
 from skillgen.card.file import LEVELS, RUN, Pack
+
+if TYPE_CHECKING:
+    from skillgen.report.code_hash import Hashes
 
 
 @dataclass(frozen=True)
@@ -23,17 +26,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A technique's entry in the card, the reports that are kept for it, and the hash of its code as it is now."""
+    """A technique's entry in the card, the reports that are kept for it, and the hashes of its code as it is now."""
 
     entry: dict[str, Any]
     proofs: list[Proof]
-    now: str | None
+    now: Hashes
 
     @classmethod
     def of(cls, pack: Pack, entry: dict[str, Any], fresh: Iterable[Proof] = ()) -> Evidence:
-        from skillgen.report.code_hash import code_hash
+        from skillgen.report.code_hash import Hashes
 
-        return cls(entry, card_proof.load(pack, entry["name"], fresh), code_hash(entry["name"], pack.root))
+        return cls(entry, card_proof.load(pack, entry["name"], fresh), Hashes(entry["name"], pack.root))
 
     @classmethod
     def of_all(cls, pack: Pack, fresh: Iterable[Proof] = ()) -> dict[str, Evidence]:
@@ -48,7 +51,7 @@ class Evidence:
         """The claims that a report of today's code shows for one family on one release, each with its best report."""
         product, release, family = cell
         found: dict[str, Proof] = {}
-        here = [p for p in self.proofs if (p.product, p.release, p.code) == (product, release, self.now)]
+        here = [p for p in self.proofs if (p.product, p.release) == (product, release) and p.is_of(self.now, family)]
         for claim in self.entry["claims"]:
             if any("claims" in item for item in claim.get("proven_by", ())):
                 continue  # it says of other claims where else they hold, which they say here themselves
@@ -85,7 +88,7 @@ class Evidence:
                 here = [p for p in self.proofs if (p.product, p.release) == (product, release) and _rank(p) >= least]
                 lacks = {p.place: p.lacks(part, family) for p in here}
                 full = [p for p in here if not lacks[p.place]]
-                best = max(full, key=lambda p: (p.code == self.now, _rank(p)), default=None)
+                best = max(full, key=lambda p: (p.is_of(self.now, family), _rank(p)), default=None)
                 if best is None:
                     nearest = max(here, key=lambda p: len(p.rows.get((family, part.kind), [])), default=None)
                     none = f"no report of {RUN[least].removesuffix('_verified')} level"
@@ -93,7 +96,8 @@ class Evidence:
                     missing = missing or f"{product} {release}, {family}, {part.kind}: {reason}"
                 else:
                     chosen.append(best)
-                    stale = stale or ("" if best.code == self.now else f"{best.place} is of other code")
+                    current = best.is_of(self.now, family)
+                    stale = stale or ("" if current else f"{best.place} is of other code for {family}")
         if missing or not chosen:
             return Verdict(by_hand, papers, missing or "the claim names no cases that prove it")
         evidence = sorted({proof.place for proof in chosen})

@@ -1,4 +1,4 @@
-"""One hash over the code that a technique's claims speak of. A report carries it, and the card. Needs no torch."""
+"""Hashes over the code that claims speak of, one per family. A report carries them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,59 +6,89 @@ import hashlib
 import io
 import tokenize
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from skillgen.kernel import resources
+from skillgen.kernel.closure import Code
 from skillgen.kernel.errors import SkillgenError
 
-
-def stamp(technique: str, target_root: str | Path) -> dict[str, Any]:
-    """What a report says of the code behind it: the pack's hash, and whether the target's patch is by that code."""
-    return {"sha256": code_hash(technique), "patch": patch_state(technique, target_root)}
-
-
-def code_hash(technique: str, pack: Path | None = None) -> str | None:
-    """The hash of a technique's code in a checkout, or in this installation; None if the card lists no such code."""
-    import yaml
-
-    card = yaml.safe_load(((pack or resources.root()) / "card.yaml").read_text(encoding="utf-8"))
-    own = next((entry["code"] for entry in card["techniques"] if entry["name"] == technique), None)
-    if own is None:
-        return None
-    total = hashlib.sha256()
-    for name, path in sorted(files([*card["code"], *own], pack).items()):
-        total.update(f"{name}\0{content(path)}\0".encode())
-    return total.hexdigest()
+# What no technique imports and every patch and run goes through.
+EVERY = ("generators/engine/plan.py", "generators/launch/environment.py", "generators/launch/upstream.py",
+         "evals/kernel/worker.py")  # fmt: skip
 
 
-def files(patterns: Iterable[str], pack: Path | None = None) -> dict[str, Path]:
-    """Every file that the patterns name, by its name in a checkout, also where the pack was installed."""
-    found: dict[str, Path] = {}
-    for pattern in patterns:
-        top, _, rest = pattern.partition("/")
-        folder = _folder(top, pack)
-        matches = [path for path in folder.glob(rest) if path.is_file() and "__pycache__" not in path.parts]
-        if not matches:
-            message = f"the card lists {pattern} as code, and no file is of that name"
-            raise SkillgenError("no-such-code", message, where=str(folder), hint="correct `code` in card.yaml")
-        found |= {f"{top}/{path.relative_to(folder).as_posix()}": path for path in matches}
-    return found
+def stamp(technique: str, target_root: str | Path, families: Iterable[str]) -> dict[str, Any]:
+    """What a report says of the code behind it: the hashes, and whether the target's patch is by that code."""
+    hashes = Hashes(technique)
+    told = {family: hashes.of(family) for family in sorted({*families} - {"all"})}
+    return {"sha256": hashes.shared, "families": told, "patch": patch_state(technique, target_root)}
 
 
-def _folder(top: str, pack: Path | None) -> Path:
-    if pack is not None:
-        return pack / top
-    if top == "generators":
-        return resources.HERE
-    return resources.root() / top if top == "templates" else resources.package_folder(f"skillgen.{top}")
+@dataclass(frozen=True)
+class Hashes:
+    """Of a technique's code, in a checkout or as installed: what all of its families share, and what is one's own."""
+
+    technique: str
+    pack: Path | None = None
+
+    @cached_property
+    def _code(self) -> Code:
+        return Code(self.pack)
+
+    @cached_property
+    def _all(self) -> set[str]:
+        """What lies in the technique's folders."""
+        name = self.technique.replace("-", "_")
+        code = {file for top in ("generators/techniques", "evals") for file in self._code.below(f"{top}/{name}")}
+        return code | self._code.below(f"templates/{name}", "**/*")
+
+    @cached_property
+    def families(self) -> dict[str, set[str]]:
+        """By family: the modules of its name, and the templates whose name begins with it and a dot."""
+        stems = {file: Path(file).name.partition(".")[0] for file in self._all}
+        modules = {file for file in self._all if file.split("/")[-2] == "families" and stems[file][0] != "_"}
+        names = {stems[file] for file in modules}
+        mine = {file for file in self._all if stems[file] in names and (file in modules or file.endswith(".j2"))}
+        return {name: {file for file in mine if stems[file] == name} for name in sorted(names)}
+
+    @cached_property
+    def shared_files(self) -> set[str]:
+        """What a claim of any family rests on; empty where the pack has no such technique."""
+        own = self._all.difference(*self.families.values())
+        return self._code.closure([*own, *filter(self._code.has, EVERY)]) if own else set()
+
+    def files(self, family: str) -> set[str]:
+        """What the claims of one family rest on."""
+        return self.shared_files | self._code.closure(self.families.get(family, ()))
+
+    @cached_property
+    def shared(self) -> str:
+        """The hash of what all families rest on."""
+        return self._hash(self.shared_files)
+
+    def of(self, family: str) -> str:
+        """The hash of what one family rests on."""
+        return self._hash(self.files(family)) if family in self.families else self.shared
+
+    def are(self, code: dict[str, Any] | None, families: Iterable[str]) -> bool:
+        """Whether a report's code is the code as it is, for these families."""
+        told = (code or {}).get("families") or {}
+        return bool(told) and all(told.get(family) == self.of(family) for family in families)
+
+    def _hash(self, files: set[str]) -> str:
+        total = hashlib.sha256()
+        for name in sorted(files):
+            total.update(f"{name}\0{content(self._code.text(name), name.endswith('.py'))}\0".encode())
+        return total.hexdigest()
 
 
-def content(path: Path) -> str:
+@cache
+def content(text: str, python: bool) -> str:
     """A file's text as far as it counts: neither line endings nor blank lines nor, in Python, comments."""
-    text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
-    if path.suffix == ".py":
+    if python:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 row, column = token.start

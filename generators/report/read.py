@@ -51,7 +51,7 @@ RECORD: dict[str, Any] = {
     "counts": {"*": int},
     "environment": ENVIRONMENT,
     "patched": ({}, PATCHED),
-    "code?": {"sha256": WORD, "patch": str},
+    "code?": {"sha256": WORD, "families?": {"*": str}, "patch": str},
     "baseline?": WORD,
     "mutate": WORD,
 }

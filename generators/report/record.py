@@ -28,7 +28,8 @@ def finish(record: dict[str, Any]) -> dict[str, Any]:
     record |= {"schema": SCHEMA, "pack_version": version(), "finished": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"}
     record["patched"] = origin(record["target"], record["technique"]) if "target" in record else {}
     if record["patched"] and not record["mutate"]:  # broken code proves nothing, whoever wrote it
-        record["code"] = stamp(record["technique"], record["target"])
+        families = {*record["patched"]["families"], *(row["family"] for row in rows)}
+        record["code"] = stamp(record["technique"], record["target"], families)
     counts, _, ok = judged(rows)
     record |= {"counts": counts, "ok": ok}
     record["gains"] = [gain(row) for row in costs(record) if row["status"] == "passed"]

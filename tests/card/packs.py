@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from skillgen.report.code_hash import code_hash
+from skillgen.report.code_hash import Hashes
 from skillgen.report.read import verdict
 from tests.report.records import record, row
 
@@ -23,11 +23,9 @@ releases:
   automodel: ["1.0", "2.0"]
 main:
   automodel: abc123
-code: [generators/edits.py]
 techniques:
   - name: share-it
     skill: skills/share-it
-    code: [runtime/*.py, templates/**/*.j2]
     targets:
       - {product: automodel, releases: ["1.0", "2.0"], families: [f, g]}
       - {product: automodel, releases: [main], families: [f]}
@@ -59,7 +57,6 @@ techniques:
         evidence: []
   - name: other
     skill: skills/other
-    code: [evals/other.py]
     targets: []
     claims: [{id: talk, statement: It is said., level: unproven, evidence: []}]
 """
@@ -67,8 +64,17 @@ FILES = {
     "card.yaml": CARD,
     "generators/edits.py": "EDITS = 1\n",
     "runtime/plan.py": '"""Plan."""\n\n\ndef plan(n):\n    return n + 1  # one more\n',
-    "templates/share/site.j2": "call()\n# in the target\n",
-    "evals/other.py": "OTHER = 1\n",
+    "generators/techniques/share_it/technique.py": "from skillgen import edits\n\n\ndef plan():\n"
+    "    from skillgen.kernel.resources import runtime_sources\n\n    return runtime_sources(), edits.EDITS\n",
+    "generators/techniques/share_it/families/f.py": "F = 1\n",
+    "generators/techniques/share_it/families/g.py": "G = 1\n",
+    "templates/share_it/site.j2": "call()\n# in the target\n",
+    "templates/share_it/sites/g.py.j2": "of_g()\n",
+    "evals/share_it/suite.py": "FAMILIES = 'skillgen.evals.share_it.families'\n",
+    "evals/share_it/families/g.py": "from skillgen.evals import tools\n",
+    "evals/tools.py": "TOOL = 1\n",
+    "evals/other/suite.py": "OTHER = 1\n",
+    "generators/cli/shown.py": "SHOWN = 1\n",
     "skills/share-it/config/card.yaml": "title: share-it\nvalidation_status: x\nclaims: []\n"
     "failure_modes:\n  - name: a\n",
     "skills/guide/config/card.yaml": "title: guide\nvalidation_status: unproven\nvalidated_on: []\nevidence: []\n"
@@ -105,7 +111,8 @@ def report(folder: Path, pack: Path, release: str = "2.0", rows: Rows | None = N
     made |= {"kinds": ["parity"], "baseline": None, "target": "/somewhere/tree"}
     made["environment"] |= {"gpu": gpu, "hosts": hosts}
     made["patched"] = patched | {"commit": release if git else None, "families": {"f": "0"}}
-    made["code"] = {"sha256": code_hash("share-it", pack), "patch": "current"} | code
+    hashes = Hashes("share-it", pack)
+    made["code"] = {"sha256": hashes.shared, "families": {f: hashes.of(f) for f in "fg"}, "patch": "current"} | code
     made |= changes
     place = folder / f"{release}-{len(list(folder.iterdir()))}"
     place.mkdir()

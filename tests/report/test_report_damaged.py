@@ -13,7 +13,7 @@ from skillgen.cli.parser import main
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.target import Target
 from skillgen.report import record as report
-from skillgen.report.code_hash import code_hash
+from skillgen.report.code_hash import Hashes
 from skillgen.report.pull_request import body as pr_body
 from skillgen.report.pull_request import proof as pr_proof
 from skillgen.report.pull_request.patch import Applied
@@ -69,7 +69,8 @@ def whole(pack: Path) -> dict[str, Any]:
         "commit": None,
         "families": {"f": "0"},
     }
-    made["code"] = {"sha256": code_hash(T, pack), "patch": "current"}
+    hashes = Hashes(T, pack)
+    made["code"] = {"sha256": hashes.shared, "families": {f: hashes.of(f) for f in "fg"}, "patch": "current"}
     return made
 
 
