@@ -43,6 +43,13 @@ def require(context: Context, family: Attention) -> None:
     family.require()
 
 
+def faults() -> list[str]:
+    """What `mutate` can break, which MUTATIONS has to name."""
+    from skillgen.evals.blockdiag_gqa import cases as cases_attention
+
+    return list(cases_attention.FAULTS)
+
+
 def mutate(name: str, context: Context) -> None:
     """Break the attention on purpose."""
     from skillgen.evals.blockdiag_gqa import cases as cases_attention

@@ -35,6 +35,13 @@ def harness(spec: dict[str, Any]) -> Harness:
     return BridgeHarness(spec["target"], spec["mcore"]) if bridge else CoreHarness(spec["target"])
 
 
+def faults() -> list[str]:
+    """What `mutate` can break, which MUTATIONS has to name."""
+    from skillgen.evals.hierarchical_cp import mutations
+
+    return mutations.names()
+
+
 def mutate(name: str, context: Context) -> None:
     """Break the target, or the reference, on purpose."""
     from skillgen.evals.hierarchical_cp import mutations

@@ -40,6 +40,13 @@ def harness(spec: dict[str, Any]) -> Harness:
     return Harness(spec["target"], spec["mcore"])
 
 
+def faults() -> list[str]:
+    """What `mutate` can break, which MUTATIONS has to name."""
+    from skillgen.evals.kernel import mutations
+
+    return mutations.names()
+
+
 def mutate(name: str, context: Context) -> None:
     """Break the runtime on purpose."""
     from skillgen.evals.kernel import mutations

@@ -59,6 +59,13 @@ def require(context: Context, family: Tower) -> None:
     context.harness.glue()
 
 
+def faults() -> list[str]:
+    """What `mutate` can break, which MUTATIONS has to name."""
+    from skillgen.evals.vision_frame_sharding.mutations import names
+
+    return names()
+
+
 def mutate(name: str, context: Context) -> None:
     """Break the patched code on purpose."""
     from skillgen.evals.vision_frame_sharding.mutations import apply

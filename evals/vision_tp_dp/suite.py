@@ -72,6 +72,13 @@ def cases(context: Context, family: Qwen3VL, kinds: tuple[str, ...]) -> Iterator
             yield from (case for case in found if only is None or f"{kind}: {case.name}" in only)
 
 
+def faults() -> list[str]:
+    """What `mutate` can break, which MUTATIONS has to name."""
+    from skillgen.evals.vision_tp_dp import mutations
+
+    return mutations.names()
+
+
 def mutate(name: str, context: Context) -> None:
     """Break the patched code on purpose."""
     from skillgen.evals.vision_tp_dp import mutations

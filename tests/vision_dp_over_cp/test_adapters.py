@@ -33,10 +33,8 @@ def files(adapter: Adapter, example: Example) -> dict[str, str]:
     return {path: provider, adapter.models[0].path: example.model}
 
 
-def test_families_are_those_of_the_design() -> None:
-    design = """ministral3 qwen3_omni qwen25_omni qwen3_vl qwen25_vl nemotron_omni nemotron_vl kimi_vl glm_vl ernie_vl
-    exaone45 gemma3_vl gemma4_vl minimax_m3 stepfun megatron_mimo"""
-    assert sorted(adapter.family for adapter in BRIDGE) == sorted(design.split())
+def test_every_family_was_seen_on_a_release() -> None:
+    assert BRIDGE and not [adapter.family for adapter in BRIDGE if not adapter.seen]
 
 
 def test_module_is_named_after_its_family() -> None:

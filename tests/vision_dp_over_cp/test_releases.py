@@ -13,36 +13,14 @@ import pytest
 from skillgen.engine import scan
 from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
+from skillgen.techniques.shared.found import adapters
+from skillgen.techniques.vision_dp_over_cp.sites import FAMILIES
+from tests.adapters import seen
 from tests.releases import original
 
-NO_CP, CORE = "refused no-context-parallel", "refused call-site-in-megatron-core"
-APPLICABLE, UPGRADE, MIMO = "applicable replicated-encoder", "upgrade sharded-already", "refused out-of-tree-encoder"
-V03 = {
-    "gemma3_vl": APPLICABLE,
-    "glm_vl": NO_CP,
-    "ministral3": APPLICABLE,
-    "nemotron_vl": CORE,
-    "qwen25_vl": NO_CP,
-    "qwen3_vl": NO_CP,
-}
-V04 = V03 | {"kimi_vl": NO_CP, "megatron_mimo": MIMO, "qwen25_omni": APPLICABLE, "qwen3_vl": UPGRADE}
-V05 = V04 | {
-    "ernie_vl": NO_CP,
-    "gemma4_vl": APPLICABLE,
-    "nemotron_omni": CORE,
-    "qwen3_omni": APPLICABLE,
-    "stepfun": NO_CP,
-}
-V06 = V05 | {
-    "exaone45": UPGRADE,
-    "gemma3_vl": "refused context-parallel-rejected",
-    "kimi_vl": APPLICABLE,
-    "minimax_m3": "refused items-attend-to-one-another",
-}
-MAIN = V06 | {"nemotron_omni": APPLICABLE}
-PLANNABLE = {"ministral3", "qwen3_omni", "nemotron_omni"}
-RELEASES = {"0.3.1": V03, "0.4.2": V04, "0.5.1": V05, "0.6.2": V06}
-REVISIONS = {"v0.3.0": V03, "v0.4.0": V04, "v0.5.0": V05, "v0.6.0": V06, "067f987df": MAIN}
+ADAPTERS = adapters(FAMILIES)
+RELEASES = ("0.3.1", "0.4.2", "0.5.1", "0.6.2")
+REVISIONS = {"v0.3.0": "0.3", "v0.4.0": "0.4", "v0.5.0": "0.5", "v0.6.0": "0.6", "067f987df": "main"}
 
 
 def release(version: str) -> Path:
@@ -62,13 +40,15 @@ def revision(name: str, into: Path) -> Path:
     return into
 
 
-def check(path: Path, expected: dict[str, str]) -> None:
+def check(path: Path, release: str) -> None:
+    expected = seen(ADAPTERS, release)
     target = discover(path)
     rows = scan.scan(target, technique="vision-dp-over-cp")
     assert {row.family: f"{row.outcome.value} {row.reason}" for row in rows} == expected
     assert len(rows) == len(expected)
-    applicable = {family for family, verdict in expected.items() if verdict == APPLICABLE}
-    assert {row.family for row in rows if row.plannable} == PLANNABLE & applicable
+    written = {adapter.family for adapter in ADAPTERS if adapter.edits}
+    applicable = {family for family, verdict in expected.items() if verdict.startswith("applicable ")}
+    assert {row.family for row in rows if row.plannable} == written & applicable
     for row in rows:
         assert row.evidence
         for where in row.evidence:
@@ -78,7 +58,7 @@ def check(path: Path, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_release(version: str) -> None:
-    check(release(version), RELEASES[version])
+    check(release(version), version.rpartition(".")[0])
 
 
 @pytest.mark.parametrize("name", REVISIONS)
@@ -95,7 +75,7 @@ def test_parses_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
         return module(self, path)
 
     monkeypatch.setattr(Source, "module", recorded)
-    check(release("0.6.2"), V06)
+    check(release("0.6.2"), "0.6")
     assert len(parsed) < 60
 
 

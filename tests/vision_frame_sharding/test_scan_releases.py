@@ -10,47 +10,31 @@ import pytest
 from skillgen.kernel.model import Row
 from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
+from skillgen.techniques.shared.found import adapters
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
+from tests.adapters import seen
 from tests.releases import original
 
-NO_HOOK, NO_TOWER = "refused no-context-parallel-hook", "refused no-vision-tower"
-APPLICABLE, UPGRADE = "applicable replicated-encoder", "upgrade sharded-already"
-
-
-def verdicts(verdict: str, families: str) -> dict[str, str]:
-    return dict.fromkeys(families.split(), verdict)
-
-
-V04 = verdicts(
-    NO_HOOK, "gemma4_moe kimi_k25_vl kimivl mistral4 nemotron_parse qwen3_5_moe qwen3_omni_moe qwen3_vl_moe"
-)
-V05 = (
-    V04
-    | verdicts(NO_HOOK, "bagel gemma4_drafter llava_onevision mistral3_vlm qwen2_5_omni qwen3_5")
-    | verdicts(APPLICABLE, "nemotron_omni qwen3_5_moe step3p7")
-)
-V06 = (
-    V05
-    | verdicts(NO_HOOK, "inkling llama_nemotron_vl")
-    | verdicts(NO_TOWER, "diffusion_gemma qwen_image_edit")
-    | verdicts(APPLICABLE, "gemma4_moe minimax_m3_vl")
-    | verdicts(UPGRADE, "qwen3_5 qwen3_5_moe qwen3_vl")
-    | {"kimi_k3": "refused length-changes-in-forward"}
-)
-MAIN = V06 | {"gemma4_unified": NO_HOOK, "muse_glimmer": APPLICABLE}
-V07 = (
-    MAIN
-    | verdicts(APPLICABLE, "glm5_next mimo_v2_flash")
-    | verdicts(NO_TOWER, "hunyuan_image3 mimo_v25 qwen3_8_flash_next")
-    | {
-        "deepseek_v4": "refused ids-cut-before-encoder",
-        "deepseek_v41": "refused context-parallel-rejects-images",
-        "ministral_bidirectional": NO_HOOK,
-    }
-)
-RELEASES = {"0.4.0": V04, "0.5.0": V05, "0.6.0": V06, "0.7.0": V07, "main": MAIN}
+HOOKLESS = "refused no-context-parallel-hook"
+# Families that need no adapter, as their files alone say why nothing is to be patched.
+WITHOUT = {
+    "0.4": "kimi_k25_vl kimivl mistral4 nemotron_parse qwen3_omni_moe qwen3_vl_moe",
+    "0.5": "bagel gemma4_drafter llava_onevision mistral3_vlm qwen2_5_omni",
+    "0.6": "inkling llama_nemotron_vl",
+    "main": "gemma4_unified",
+    "0.7": "ministral_bidirectional",
+}
+ODD = {"deepseek_v41": "refused context-parallel-rejects-images", "qwen3_8_flash_next": "refused no-vision-tower"}
+RELEASES = {"0.4.0": "0.4", "0.5.0": "0.5", "0.6.0": "0.6", "0.7.0": "0.7", "main": "main"}
 KD = "distillation-publishes-nothing"
 WEAK = {"defect:cut-in-order", "defect:gather-padded", "defect:host-waits-for-tower"}
+
+
+def expected(release: str) -> dict[str, str]:
+    """What scan must say: of a family with an adapter what that says, of the others what their files show."""
+    until = [*WITHOUT][: [*WITHOUT].index(release) + 1]
+    plain = dict.fromkeys(" ".join(WITHOUT[name] for name in until).split(), HOOKLESS)
+    return plain | (ODD if release == "0.7" else {}) | seen(adapters(frame_sites.FAMILIES), release)
 
 
 def tree(version: str) -> Path:
@@ -75,10 +59,11 @@ def notes(row: Row) -> set[str]:
 def test_release(version: str) -> None:
     target = discover(tree(version), "automodel")
     found = frame_sites.classify(target)
-    assert {row.family: f"{row.outcome.value} {row.reason}" for row in found} == RELEASES[version]
-    assert len(found) == len(RELEASES[version])
+    wanted = expected(RELEASES[version])
+    assert {row.family: f"{row.outcome.value} {row.reason}" for row in found} == wanted
+    assert len(found) == len(wanted)
     for row in found:
-        assert row.plannable == (RELEASES[version][row.family] in (APPLICABLE, UPGRADE)), row.family
+        assert row.plannable == wanted[row.family].startswith(("applicable ", "upgrade ")), row.family
         assert row.evidence and row.detail
         for where in row.evidence:
             file, _, line = where.rpartition(":")
@@ -106,7 +91,9 @@ def test_notes_of_the_releases_that_embed_in_forward(version: str) -> None:
 def test_units_and_forms() -> None:
     found = rows("0.7.0")
     units = {family: row.notes[0].removeprefix("unit:") for family, row in found.items() if row.plannable}
-    frames = verdicts("frame", "glm5_next mimo_v2_flash muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl")
+    frames = dict.fromkeys(
+        ["glm5_next", "mimo_v2_flash", "muse_glimmer", "qwen3_5", "qwen3_5_moe", "qwen3_vl"], "frame"
+    )
     assert {family: units[family] for family in frames} == frames
     assert units["minimax_m3_vl"] == "entry"  # a video that is cut has other features
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from skillgen.kernel.model import Edit, Outcome
@@ -76,6 +76,7 @@ class Adapter:
     docs: str = ""  # stem of the target's page on the model
     edits: Callable[[Site, Mapping[str, str]], Sequence[Edit]] | None = None  # of a site and its rendered code
     examples: tuple[Example, ...] = ()
+    seen: Mapping[str, str] = field(default_factory=dict)  # outcome and reason -> the releases on which scan says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,7 @@ class FrameAdapter:
     capabilities: bool = True  # the class declares its capabilities in a nested class of that name
     refused: tuple[str, str] | None = None  # reason and detail; a layout then only says what proves it, or is missing
     examples: tuple[Example, ...] = ()
+    seen: Mapping[str, str] = field(default_factory=dict)  # outcome and reason -> the releases on which scan says so
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,4 +23,5 @@ class Ernie45VLModel:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.5 0.6 main"},
 )

@@ -24,4 +24,5 @@ class Exaone45Model:
 """,
         ),
     ),
+    seen={"upgrade sharded-already": "0.6 main"},
 )

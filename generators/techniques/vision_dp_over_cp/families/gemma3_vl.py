@@ -30,4 +30,5 @@ class Gemma3VLModelProvider:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.3 0.4 0.5", "refused context-parallel-rejected": "0.6 main"},
 )

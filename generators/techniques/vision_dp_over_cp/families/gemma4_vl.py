@@ -32,4 +32,5 @@ class Gemma4VLModel:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.5 0.6 main"},
 )

@@ -23,4 +23,5 @@ class GLM45VModel:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.3 0.4 0.5 0.6 main"},
 )

@@ -30,4 +30,5 @@ class KimiK25VLModel:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.4 0.5", "applicable replicated-encoder": "0.6 main"},
 )

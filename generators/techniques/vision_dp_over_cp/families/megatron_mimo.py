@@ -29,4 +29,5 @@ class MegatronMIMOProvider:
 """,
         ),
     ),
+    seen={"refused out-of-tree-encoder": "0.4 0.5 0.6 main"},
 )

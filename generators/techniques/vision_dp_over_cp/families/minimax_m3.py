@@ -41,4 +41,5 @@ class MiniMaxM3VLModel:
 """,
         ),
     ),
+    seen={"refused items-attend-to-one-another": "0.6 main"},
 )

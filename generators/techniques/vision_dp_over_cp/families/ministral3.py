@@ -42,4 +42,5 @@ class Ministral3Model:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.3 0.4 0.5 0.6 main"},
 )

@@ -74,4 +74,5 @@ class NemotronOmniModel:
 """,
         ),
     ),
+    seen={"refused call-site-in-megatron-core": "0.5 0.6", "applicable replicated-encoder": "main"},
 )

@@ -24,4 +24,5 @@ class Qwen25OmniThinkerModel:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.4 0.5 0.6 main"},
 )

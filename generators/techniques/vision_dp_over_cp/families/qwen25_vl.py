@@ -26,4 +26,5 @@ class Qwen25VLModel:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.3 0.4 0.5 0.6 main"},
 )

@@ -56,4 +56,5 @@ class Qwen3OmniThinkerModel:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.5 0.6 main"},
 )

@@ -31,4 +31,5 @@ class Qwen3VLModel:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.3", "upgrade sharded-already": "0.4 0.5 0.6 main"},
 )

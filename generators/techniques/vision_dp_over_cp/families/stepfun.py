@@ -26,4 +26,5 @@ class Step37Model:
 """,
         ),
     ),
+    seen={"refused no-context-parallel": "0.5 0.6 main"},
 )

@@ -40,4 +40,5 @@ class DeepseekV4ForCausalLM:
 """,
         ),
     ),
+    seen={"refused ids-cut-before-encoder": "0.7"},
 )

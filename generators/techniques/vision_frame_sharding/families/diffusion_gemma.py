@@ -15,4 +15,5 @@ ADAPTER = FrameAdapter(
             "class DiffusionGemmaForBlockDiffusion: ...\n",
         ),
     ),
+    seen={"refused no-vision-tower": "0.6 0.7 main"},
 )

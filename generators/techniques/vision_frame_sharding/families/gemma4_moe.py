@@ -55,4 +55,5 @@ class Gemma4ForConditionalGeneration:
 """,
         ),
     ),
+    seen={"refused no-context-parallel-hook": "0.4 0.5", "applicable replicated-encoder": "0.6 0.7 main"},
 )

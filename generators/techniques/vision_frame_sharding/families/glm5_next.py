@@ -45,4 +45,5 @@ class Glm5NextForConditionalGeneration:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.7"},
 )

@@ -9,4 +9,5 @@ ADAPTER = FrameAdapter(
     cls="HunyuanImage3ForCausalMM",
     refused=("no-vision-tower", "it generates images, and the vision encoder of the release is not built"),
     examples=(Example(Outcome.REFUSED, "no-vision-tower", "class HunyuanImage3ForCausalMM: ...\n"),),
+    seen={"refused no-vision-tower": "0.7"},
 )

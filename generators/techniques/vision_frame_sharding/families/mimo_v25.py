@@ -9,4 +9,5 @@ ADAPTER = FrameAdapter(
     cls="MiMoV2ForCausalLM",
     refused=("no-vision-tower", "only the text model of the release is built"),
     examples=(Example(Outcome.REFUSED, "no-vision-tower", "class MiMoV2ForCausalLM: ...\n"),),
+    seen={"refused no-vision-tower": "0.7"},
 )

@@ -44,4 +44,5 @@ class MiMoV2FlashForCausalLM:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.7"},
 )

@@ -44,4 +44,5 @@ class MiniMaxM3SparseForConditionalGeneration:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.6 0.7 main"},
 )

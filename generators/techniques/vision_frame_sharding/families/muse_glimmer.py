@@ -60,4 +60,5 @@ class MuseGlimmerForConditionalGeneration:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.7 main"},
 )

@@ -55,4 +55,5 @@ class NemotronOmniForConditionalGeneration:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.5 0.6 0.7 main"},
 )

@@ -38,4 +38,5 @@ class Qwen3_5ForConditionalGeneration:
 """,
         ),
     ),
+    seen={"refused no-context-parallel-hook": "0.5", "upgrade sharded-already": "0.6 0.7 main"},
 )

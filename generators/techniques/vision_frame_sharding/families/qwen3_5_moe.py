@@ -53,4 +53,9 @@ class Qwen3_5MoeForConditionalGeneration:
 """,
         ),
     ),
+    seen={
+        "refused no-context-parallel-hook": "0.4",
+        "applicable replicated-encoder": "0.5",
+        "upgrade sharded-already": "0.6 0.7 main",
+    },
 )

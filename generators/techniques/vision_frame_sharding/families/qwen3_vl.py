@@ -47,4 +47,5 @@ class Qwen3VLForConditionalGeneration:
 """,
         ),
     ),
+    seen={"upgrade sharded-already": "0.6 0.7 main"},
 )

@@ -9,4 +9,5 @@ ADAPTER = FrameAdapter(
     cls="QwenImageEditAdapter",
     refused=("no-vision-tower", "a diffusion transformer trains on cached latents, and no tower runs in a step"),
     examples=(Example(Outcome.REFUSED, "no-vision-tower", "class QwenImageEditAdapter: ...\n"),),
+    seen={"refused no-vision-tower": "0.6 0.7 main"},
 )

@@ -58,4 +58,5 @@ class Step3p7ForConditionalGeneration:
 """,
         ),
     ),
+    seen={"applicable replicated-encoder": "0.5 0.6 0.7 main"},
 )
