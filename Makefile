@@ -20,7 +20,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 PROOF_ARGS ?=
 
-.PHONY: venv releases demo test test-slurm lint bench proof compatibility clean
+.PHONY: venv releases demo test test-evals test-slurm lint bench proof compatibility clean
 .DELETE_ON_ERROR:
 
 venv: $(VENV)/.done
@@ -49,9 +49,15 @@ demo: $(VENV)/.done $(DEMO_$(TARGET):%=$(RELEASES)/%)
 	@$(BIN)/python bench/demo.py --target $(TARGET) --releases $(RELEASES) --work $(CACHE)/demo-$(TARGET) \
 		--report reports/demo-$(TARGET) --nproc $(NPROC) $(if $(FAMILY),--family $(FAMILY))
 
+# Files are shared out in order: those with few tests take longest, and would come last where the number decides.
+PYTEST = SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
-	SKILLGEN_RELEASES=$(CURDIR)/$(RELEASES) SKILLGEN_EVAL_PYTHON_AUTOMODEL=$(CURDIR)/$(AUTOMODEL_VENV)/bin/python \
-		$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(PYTEST) -m "not evals" $(PYTEST_ARGS)
+
+# The long proofs: fault matrices, transcripts from zero, the targets' own tests, runs on more than one node.
+test-evals: $(VENV)/.done $(AUTOMODEL_VENV)/.done releases
+	$(PYTEST) -m evals $(PYTEST_ARGS)
 
 # A Slurm of one node runs while these do; Debian's slurm-wlm and munge are installed where they are missing.
 test-slurm: $(VENV)/.done $(AUTOMODEL_VENV)/.done $(SLURM_RELEASES:%=$(RELEASES)/%)

@@ -12,6 +12,8 @@ from skillgen.cli.parser import main
 from tests import releases
 from tests.forking import forked
 
+pytestmark = pytest.mark.evals
+
 TECHNIQUE = "hierarchical-cp"
 FORKED = Path(__file__).with_name("forked_eval.py")
 FAULTS = {
@@ -70,12 +72,6 @@ def test_every_fault_is_caught(runs: dict[str, Rows], name: str) -> None:
 
 def test_the_probe_says_that_it_is_off(runs: dict[str, Rows]) -> None:
     assert "CP is off" in runs["hcp-unread"][FAULTS["hcp-unread"][1]][1]
-
-
-def test_every_mutation_has_a_case_that_catches_it() -> None:
-    from skillgen.evals.hierarchical_cp import mutations
-
-    assert set(mutations.names()) == set(FAULTS)
 
 
 def test_a_bridge_that_relies_on_megatron_core(mcore: Path, tmp_path: Path) -> None:

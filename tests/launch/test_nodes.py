@@ -14,6 +14,8 @@ import pytest
 
 from tests.releases import small
 
+pytestmark = pytest.mark.evals
+
 PYTHON = os.environ.get("SKILLGEN_EVAL_PYTHON_AUTOMODEL", sys.executable)
 
 

@@ -16,6 +16,8 @@ from skillgen.launch import upstream
 from skillgen.report import record as report
 from skillgen.report import upstream as told
 
+pytestmark = pytest.mark.evals
+
 TECHNIQUE = "vision-frame-sharding"
 CONFIG = "nemo_automodel/components/distributed/config.py"
 OWN = "tests/unit_tests/distributed/test_patch.py"

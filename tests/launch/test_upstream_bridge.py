@@ -14,6 +14,8 @@ from skillgen.kernel.model import Change
 from skillgen.kernel.target import discover
 from skillgen.launch import upstream
 
+pytestmark = pytest.mark.evals
+
 MODEL = "src/megatron/bridge/models/some/model.py"
 FILES = {
     "pyproject.toml": "",

@@ -16,6 +16,8 @@ from tests.cli.trees import git
 from tests.transcripts.conftest import Fetch
 from tests.transcripts.skilltext import Skill
 
+pytestmark = pytest.mark.evals
+
 SKILLS = {path.name: Skill.read(path) for path in sorted(resources.path("skills").iterdir())}
 CHECKOUTS = {"~/Megatron-Bridge": "megatron-bridge==0.6.2", "~/Automodel": "nemo-automodel==0.7.0"}
 # these need a network, and an eval takes as long as the one of the client that follows the steps

@@ -16,6 +16,8 @@ from tests.transcripts.client import Client, TurnedAway, command_line, over_the_
 from tests.transcripts.conftest import Fetch
 from tests.transcripts.skilltext import Line, Skill, Unclear
 
+pytestmark = pytest.mark.evals
+
 T = "vision-dp-over-cp"
 # the kinds of cases that prove most in the least time
 KINDS = {

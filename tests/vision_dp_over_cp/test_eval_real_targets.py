@@ -14,6 +14,8 @@ import pytest
 from skillgen.cli.parser import main
 from tests.forking import forked
 
+pytestmark = pytest.mark.evals
+
 TECHNIQUE = "vision-dp-over-cp"
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "no-reduce": ("ministral3", ["parity", "training"], "ministral3 training: CP 2, 20 steps of SGD"),
@@ -50,12 +52,6 @@ def mutants(bridge: Path, mcore: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_caught(mutants: dict[str, dict[str, str]], name: str) -> None:
     assert mutants[name][FAULTS[name][2]] == "failed"
-
-
-def test_every_mutation_has_a_case_that_catches_it() -> None:
-    from skillgen.evals.kernel import mutations
-
-    assert set(mutations.names()) == set(FAULTS)
 
 
 def test_four_ranks_cover_strided_groups_and_other_members(bridge: Path, mcore: Path, tmp_path: Path) -> None:

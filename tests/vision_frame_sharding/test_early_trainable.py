@@ -11,6 +11,8 @@ import pytest
 
 from tests.vision_frame_sharding.patching import done, released
 
+pytestmark = pytest.mark.evals
+
 CHECKS = (
     "shards equal the buffers, 2 ranks",
     "shards equal the buffers, 4 ranks",

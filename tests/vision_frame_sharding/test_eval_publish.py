@@ -10,6 +10,8 @@ import pytest
 from tests.forking import forked
 from tests.vision_frame_sharding.patching import TECHNIQUE, done, released
 
+pytestmark = pytest.mark.evals
+
 FAULTS = {
     "group-not-restored": "fine-tuning, the model raises",
     "distillation-forgotten": "distillation, teacher on ranks of its own",

@@ -11,12 +11,16 @@ import pytest
 from tests.forking import forked
 from tests.vision_frame_sharding.patching import TECHNIQUE, done, released
 
+pytestmark = pytest.mark.evals
+
 FAMILIES = ("glm5_next", "minimax_m3_vl", "qwen3_vl")
 FAULTS: dict[str, tuple[str, list[str], str]] = {
     "cut-entry": ("minimax_m3_vl", ["parity"], "minimax_m3_vl parity: CP 2, video of 5 frames"),
     "sum-dropped": ("glm5_next", ["parity"], "glm5_next parity: CP 2, 3 images"),
     "frame-order": ("qwen3_vl", ["parity"], "qwen3_vl parity: CP 2, images and videos"),
     "threshold-per-rank": ("glm5_next", ["parity"], "glm5_next parity: CP 2, few rows, but enough frames"),
+    "digest": ("qwen3_vl", ["agreement"], "qwen3_vl agreement: CP 2, a rank has another order"),
+    "no-agree": ("qwen3_vl", ["agreement"], "qwen3_vl agreement: CP 2, a rank's tower raises"),
 }
 
 

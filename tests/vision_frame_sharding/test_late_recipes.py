@@ -13,6 +13,8 @@ import pytest
 
 from tests.vision_frame_sharding.patching import PACKAGE, done, released
 
+pytestmark = pytest.mark.evals
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.vision_tp_dp.targets import original, release, run
 
+pytestmark = pytest.mark.evals
+
 SCRIPT = Path(__file__).with_name("converted.py")
 
 
