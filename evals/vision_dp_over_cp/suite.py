@@ -27,6 +27,7 @@ MUTATIONS = (
     "never-off",
     "gather-before-projection",
 )
+BASELINES = ("count", "contiguous")  # methods of splitting whose cost may be compared
 CONTROLS = ("minimax_m3",)  # refused by scan; forced all the same, parity has to fail
 FAMILIES = "skillgen.evals.vision_dp_over_cp.families"
 NEEDED = {"torch": "torch", "transformers": "'transformers<=5.12.1'", "megatron.core": ""}  # "": from --mcore

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skillgen.cli import found as subcommands
+from skillgen.cli.options import names as option_names
 from skillgen.cli.output import Result, progress
 from skillgen.kernel.errors import IO, USAGE, SkillgenError
 
@@ -30,8 +31,7 @@ def run(args: argparse.Namespace) -> Result:
 def list_(args: argparse.Namespace) -> Result:
     from skillgen.engine import registry
 
-    modules = [registry.load(name) for name in registry.names()]
-    rows = [{"technique": module.NAME, "summary": module.SUMMARY} for module in modules]
+    rows = [{"technique": name, "summary": registry.about(name).SUMMARY} for name in registry.names()]
     return Result(rows, ("technique", "summary"))
 
 
@@ -191,7 +191,7 @@ def _plan(args: argparse.Namespace) -> tuple[Target, Planned]:
 
     with progress("planning", quiet=args.json):
         target = _discover(args)
-        options = {"splitter": args.splitter, "trainable": args.trainable, "consumer": args.consumer}
+        options = {name: getattr(args, name) for name in option_names()}
         _offered(args.technique, options)
         return target, engine.plan_changes(target, args.technique, args.family or [], options, lint=not args.no_lint)
 
@@ -200,9 +200,10 @@ def _offered(technique: str, options: dict[str, Any]) -> None:
     """Refuse an option that the technique does not have, instead of leaving it without effect."""
     from skillgen.engine import registry
 
+    offered = registry.about(technique).OPTIONS
     for name, value in options.items():
-        if value is not None and name not in registry.load(technique).OPTIONS:
-            others = [f"--{option}" for option in registry.load(technique).OPTIONS]
+        if value is not None and name not in offered:
+            others = [f"--{option}" for option in offered]
             hint = f"leave it out; this technique has {', '.join(others) or 'none'}"
             raise SkillgenError("no-such-option", f"{technique} has no option --{name}", hint=hint, exit_code=USAGE)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from skillgen.cli import found as subcommands
+from skillgen.cli import options
 from skillgen.cli.failure import MOST, capped, failure
 from skillgen.kernel.errors import USAGE, SkillgenError
 from skillgen.launch import cluster
@@ -75,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 ARGUMENTS = {
-    "technique": "a name from `skillgen list`, e.g. vision-dp-over-cp",
+    "technique": "a name from `skillgen list`",
     "target": "a git checkout, an unpacked wheel, or a site-packages folder",
     "[target]": "a target to check as well",
     "spec": "pypi:NAME==VERSION, or the path of a wheel",
@@ -90,25 +91,7 @@ def _family(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     _family(parser)
-    parser.add_argument(
-        "--splitter",
-        choices=["balanced", "mcore"],
-        help="our balanced runtime (the default), or megatron-core's own helpers where the family can use them; "
-        "without it an earlier choice stays",
-    )
-    parser.add_argument(
-        "--trainable",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="NeMo Automodel 0.5.0: let vision tower and token embeddings train under context parallelism, where "
-        "that release embeds without gradient; without it an earlier choice stays",
-    )
-    parser.add_argument(
-        "--consumer",
-        choices=["bridge", "core"],
-        help="hierarchical-cp: attention finds its groups in parallel_state, where Megatron-Bridge puts them (the "
-        "default), or in pg_collection.hcp, which a patched megatron-core reads; without it an earlier choice stays",
-    )
+    options.add(parser)
     parser.add_argument("--no-lint", action="store_true", help="do not ask the target's own ruff configuration")
     return parser
 
@@ -125,7 +108,7 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probe",
         action="store_true",
-        help="only ask whether context parallelism is on, patched or not (hierarchical-cp)",
+        help="run only the probe, where the technique's eval has one: it needs no patch",
     )
     parser.add_argument("--mutate", metavar="NAME", help="break the runtime on purpose: the eval must fail")
     parser.add_argument("--baseline", metavar="METHOD", help="a second splitting method to compare the cost with")

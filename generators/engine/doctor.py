@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.errors import SkillgenError
+
+if TYPE_CHECKING:
+    from skillgen.kernel.target import Target
 
 PACKAGES = (  # distribution, oldest version that works, what its absence means
     ("libcst", "1.5", "plan and apply cannot run: pip install libcst"),
@@ -22,14 +24,12 @@ PACKAGES = (  # distribution, oldest version that works, what its absence means
     ("einops", "0.7", "eval cannot import the targets' models: pip install einops"),
     ("megatron-core", "0.16", "eval needs --mcore DIR: skillgen fetch pypi:megatron-core==0.19.2 DIR"),
 )
-SWITCH = "VISION_DP_OVER_CP"  # 0 turns the sharding off on the ranks that see it
-CP_SIZE = re.compile(r"\bcontext_parallel_size\s*=\s*(\d+)\b")
 
 
 def rows(target: str | None) -> list[dict[str, Any]]:
     """One row per check: `check`, `state` (ok, absent or problem), `found`, `means`."""
-    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git(), *_switch()]
-    return [*found, *_target(target)] if target else found
+    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git()]
+    return [*found, *(_target(target) if target else _techniques(None, []))]
 
 
 def _row(check: str, state: str, found: str = "", means: str = "") -> dict[str, Any]:
@@ -67,14 +67,6 @@ def _git() -> dict[str, Any]:
     return _row("git", "ok" if git else "absent", _version(git) if git else "", means)
 
 
-def _switch() -> list[dict[str, Any]]:
-    if os.environ.get(SWITCH) != "0":
-        return []
-    return [
-        _row(SWITCH, "problem", "0", "vision sharding stays off on every rank that is started from here: unset it")
-    ]
-
-
 def _version(program: str) -> str:
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
     return f"{said[-1] if said else 'unknown version'} ({program})"
@@ -87,7 +79,7 @@ def _target(path: str) -> list[dict[str, Any]]:
     try:
         target = discover(path)
     except SkillgenError as error:
-        return [_row("target", "problem", path, f"{error.message}; {error.hint}")]
+        return [_row("target", "problem", path, f"{error.message}; {error.hint}"), *_techniques(None, [])]
     what = f"{target.product} {target.version or 'of unknown version'}, {target.kind} at {target.root}"
     found = [_row("target", "ok", what)]
     if target.kind != "git":
@@ -97,25 +89,16 @@ def _target(path: str) -> list[dict[str, Any]]:
         found.append(_row("write access", "problem", str(target.package), "apply and revert cannot run"))
     states = [state.as_json() for state in ledger.status(target)]
     found += [_row(f"patch {row['family']}", "ok", row["state"]) for row in states]
-    for family in [row["family"] for row in states if row["technique"] == "vision-dp-over-cp"]:
-        found += _recipes(target, family)
-    return found
+    return found + _techniques(target, states)
 
 
-def _recipes(target: Any, family: str) -> list[dict[str, Any]]:
-    """Whether the recipes of a patched family ask for context parallelism, without which the patch does nothing."""
-    idle, sizes = "", []
-    for path in sorted((target.package / "recipes").rglob(f"{family}.py")):
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            if match := CP_SIZE.search(line.partition("#")[0]):
-                sizes.append(int(match[1]))
-                if sizes[-1] == 1:
-                    idle = idle or f"{path.relative_to(target.root)}:{number}"
-    if not sizes:
-        return []
-    ones = sizes.count(1)
-    means = f"vision_dp_over_cp does nothing at context_parallel_size 1: raise it, first at {idle}"
-    return [_row(f"recipes {family}", "problem" if ones else "ok", f"{ones} of {len(sizes)} with CP 1", means)]
+def _techniques(target: Target | None, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each technique has to say of this environment, and of the families that carry its patch."""
+    from skillgen.engine import registry
+
+    hooks = {name: registry.hook(name, "doctor") for name in registry.names()}
+    families = {name: [row["family"] for row in states if row["technique"] == name] for name in hooks}
+    return [_row(*told) for name, hook in hooks.items() if hook for told in hook.checks(target, families[name])]
 
 
 def _writable(folder: Path) -> bool:

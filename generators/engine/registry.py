@@ -3,29 +3,57 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from skillgen.kernel.errors import USAGE, SkillgenError
-from skillgen.kernel.model import FamilyPlan, Row
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from skillgen.kernel.model import FamilyPlan, Row
+    from skillgen.kernel.option import Option
     from skillgen.kernel.target import Target
+    from skillgen.techniques.shared.hooks import Advised, Check
+
+
+class About(Protocol):
+    """What a technique's package says of it; importing it costs next to nothing."""
+
+    NAME: str
+    SUMMARY: str
+    OPTIONS: Mapping[str, Option]  # of `plan` and `apply`
 
 
 class Technique(Protocol):
     """What a technique's module offers."""
-
-    NAME: str
-    SUMMARY: str
-    OPTIONS: Mapping[str, tuple[object, ...]]  # options of `plan` and `apply`, and the values that they take
 
     def rows(self, target: Target) -> list[Row]:
         """The verdict on every site of `target`."""
 
     def plan(self, target: Target, family: str, options: Mapping[str, str]) -> FamilyPlan:
         """The edits that patch one family."""
+
+
+class Doctor(Protocol):
+    """A technique's module `doctor`."""
+
+    def checks(self, target: Target | None, families: Sequence[str]) -> Iterable[Check]:
+        """What it has to say of this environment, and of the families of the target that carry its patch."""
+
+
+class Adviser(Protocol):
+    """A technique's module `advise`. It imports nothing heavy before it runs: `--help` loads it."""
+
+    HELP: str
+
+    def register(self, parser: argparse.ArgumentParser) -> None:
+        """Add its options to those of the command."""
+
+    def run(self, args: argparse.Namespace) -> Advised:
+        """What suits."""
 
 
 def names() -> list[str]:
@@ -35,8 +63,26 @@ def names() -> list[str]:
     return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__) if m.name != "shared")
 
 
+def about(name: str) -> About:
+    """What a technique says of itself."""
+    package: About = _import(name)
+    return package
+
+
 def load(name: str) -> Technique:
     """The module of one technique."""
+    module: Technique = _import(name, "technique")
+    return module
+
+
+def hook(name: str, what: str) -> Any:
+    """A module that a technique may have, as `doctor` or `advise`; None where it has none."""
+    package = about(name)
+    there = importlib.util.find_spec(f"{package.__name__}.{what}")  # type: ignore[attr-defined]
+    return _import(name, what) if there else None
+
+
+def _import(name: str, *module: str) -> Any:
     known = names()
     if name not in known:
         raise SkillgenError(
@@ -45,5 +91,4 @@ def load(name: str) -> Technique:
             hint=f"one of: {', '.join(known)}",
             exit_code=USAGE,
         )
-    module: Technique = importlib.import_module(f"skillgen.techniques.{name.replace('-', '_')}.technique")
-    return module
+    return importlib.import_module(".".join(["skillgen.techniques", name.replace("-", "_"), *module]))

@@ -102,8 +102,9 @@ def check(run: Run, slurm: Slurm | None = None) -> None:
         raise SkillgenError("no-rendezvous", f"--nnodes {run.nnodes} needs --rdzv-endpoint HOST:PORT", exit_code=USAGE)
     if run.rdzv_endpoint is not None:
         rendezvous.endpoint(run.rdzv_endpoint, run.nnodes)
-    if run.baseline not in (None, "count", "contiguous"):
-        message = f"--baseline {run.baseline}: it is count or contiguous"
+    baselines = getattr(suite_of(run.technique), "BASELINES", ())
+    if run.baseline not in (None, *baselines):
+        message = f"--baseline {run.baseline}: this technique's eval has {' and '.join(baselines) or 'none'}"
         raise SkillgenError("no-such-baseline", message, exit_code=USAGE)
     if run.mcore is not None and not (Path(run.mcore) / "megatron" / "core" / "__init__.py").is_file():
         raise SkillgenError(

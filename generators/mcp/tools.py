@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from skillgen.cli.options import names as option_names
 from skillgen.cli.output import HEAD
 from skillgen.cli.parser import build_parser
 from skillgen.kernel.model import Outcome
 
 JSON = dict[str, Any]
-PLAN = ("technique", "target", "family", "splitter", "trainable", "consumer", "no_lint")
+PLAN = ("technique", "target", "family", *option_names(), "no_lint")
 EVAL = ("kind", "nproc", "backend", "report", "probe", "mutate", "baseline", "python", "timeout", "mcore")
 
 

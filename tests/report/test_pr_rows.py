@@ -22,7 +22,7 @@ def target(product: str) -> Target:
 
 @pytest.mark.parametrize("technique", registry.names())
 def test_every_kind_of_case_is_told_in_words(technique: str) -> None:
-    told = sections(f"report/techniques/{technique}.md.j2", product="megatron-bridge", families="`x`")
+    told = sections(f"{technique.replace('-', '_')}/pull_request.md.j2", product="megatron-bridge", families="`x`")
     suite = suite_of(technique)
     lines = told["kinds"].strip().splitlines()
     assert {line.removeprefix("- ").partition(": ")[0] for line in lines} - {"control"} == set(suite.KINDS)

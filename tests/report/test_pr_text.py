@@ -282,7 +282,7 @@ def test_people_get_the_text_or_a_file(
 @pytest.mark.parametrize("technique", registry.names())
 def test_titles_keep_to_the_conventions_of_the_targets(technique: str, product: str) -> None:
     """Conventional Commits, imperative and in lower case; NeMo Automodel's CI takes no more than 80 characters."""
-    told = sections(f"report/techniques/{technique}.md.j2", product=product, families="`x`")
+    told = sections(f"{technique.replace('-', '_')}/pull_request.md.j2", product=product, families="`x`")
     assert re.fullmatch(r"(feat|fix|perf)(\([a-z]+\))?: [a-z][^\n]*[^.\s]", told["title"].strip())
     assert len(told["title"].strip()) <= 80 and told["what"].strip() and told["why"].strip()
 
@@ -292,5 +292,5 @@ def test_a_technique_that_says_nothing_of_itself(
 ) -> None:
     patch = pr_patch.applied(discover(applied), T)
     monkeypatch.setattr(resources, "root", lambda: tmp_path)
-    summary = registry.load(T).SUMMARY
+    summary = registry.about(T).SUMMARY
     assert pr_body._told(patch) == {"title": f"feat: {summary}", "what": f"{summary[0].upper()}{summary[1:]}."}

@@ -50,12 +50,12 @@ def _told(patch: Applied) -> Text:
     """What the technique says of itself; of one that says nothing, its summary."""
     from skillgen.engine import registry
 
-    name = f"report/techniques/{patch.technique}.md.j2"
+    name = f"{patch.technique.replace('-', '_')}/pull_request.md.j2"
     if (resources.root() / "templates" / name).is_file():
         families = ", ".join(f"`{family}`" for family in patch.families)
         told = sections(name, product=patch.target.product, families=families)
         return {part: _unwrapped(text) for part, text in told.items()}
-    summary = registry.load(patch.technique).SUMMARY
+    summary = registry.about(patch.technique).SUMMARY
     return {"title": f"feat: {summary}", "what": f"{summary[0].upper()}{summary[1:]}."}
 
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from skillgen.kernel.errors import AnchorDrift, SkillgenError
 from skillgen.kernel.model import Edit, FamilyPlan, Outcome, ReplaceStatement, Row
 from skillgen.kernel.source import Function, Module, Source, SourceSyntaxError, calls, dotted, walk
+from skillgen.techniques.blockdiag_gqa import NAME
 from skillgen.techniques.shared.vendoring import add_files, header
 from skillgen.techniques.vision_dp_over_cp.evidence import Fact
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
 
-NAME = "blockdiag-gqa"
-SUMMARY = "let block-diagonal attention fall back to dense attention with grouped heads"
-OPTIONS: dict[str, tuple[str, ...]] = {}
 VERIFIED = "0.7.0 and main at 36044ad3d"
 MODELS, ATTENTION = "components/models", "cp_blockdiag_sdpa"
 RUNTIME = "components/distributed/blockdiag_cp/runtime.py"

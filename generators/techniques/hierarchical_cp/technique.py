@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.model import Edit, FamilyPlan, Row
+from skillgen.techniques.hierarchical_cp import NAME
 from skillgen.techniques.hierarchical_cp import docs as hcp_docs
 from skillgen.techniques.hierarchical_cp import edits as hcp_edits
 from skillgen.techniques.hierarchical_cp import sites as hcp_sites
-from skillgen.techniques.hierarchical_cp.sites import GROUPS, INITIALIZE, TECHNIQUE, VERIFIED, Site
+from skillgen.techniques.hierarchical_cp.sites import GROUPS, INITIALIZE, VERIFIED, Site
 from skillgen.techniques.shared import vendoring
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
 
-NAME = TECHNIQUE
-SUMMARY = "make hierarchical context parallelism (a2a+p2p) work on both process-group paths"
-OPTIONS = {"consumer": ("bridge", "core")}
 TEMPLATES = "hierarchical_cp"
 
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
 from skillgen.techniques.shared import vendoring
+from skillgen.techniques.vision_dp_over_cp import NAME
 from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
     from skillgen.techniques.shared.adapter import Site
 
-NAME = "vision-dp-over-cp"
-SUMMARY = "shard the vision encoder's images over the context-parallel ranks"
-OPTIONS = {"splitter": ("balanced", "mcore")}
 RUNTIME = "models/common/vision_sharding"
 MCORE_HELPERS = (
     "megatron.core.models.multimodal.context_parallel",

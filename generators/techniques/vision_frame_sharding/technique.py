@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.model import AddField, AddImport, AddText, Edit, FamilyPlan, Row
 from skillgen.techniques.shared import vendoring
+from skillgen.techniques.vision_frame_sharding import NAME
 from skillgen.techniques.vision_frame_sharding import before_forward as frames_before_forward
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from skillgen.kernel.target import Target
     from skillgen.techniques.shared.adapter import FrameSite
 
-NAME = "vision-frame-sharding"
-SUMMARY = "shard the images and frames of NeMo Automodel's vision encoders over the context-parallel ranks"
-OPTIONS = {"trainable": (True, False)}
 DISTRIBUTED = "components/distributed"
 TEMPLATES = "vision_frame_sharding"
 GUIDES = ("docs/guides/vlm", "fern/versions/nightly/pages/guides/vlm")

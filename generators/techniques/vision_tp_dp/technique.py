@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.model import AddText, Edit, FamilyPlan, Row
 from skillgen.techniques.shared import vendoring
+from skillgen.techniques.vision_tp_dp import NAME
 from skillgen.techniques.vision_tp_dp import edits as tp_dp_edits
 from skillgen.techniques.vision_tp_dp import sites as tp_dp_sites
 from skillgen.techniques.vision_tp_dp.edits import MODULE, RUNTIME
-from skillgen.techniques.vision_tp_dp.sites import PARALLEL, TECHNIQUE, VERIFIED, Site
+from skillgen.techniques.vision_tp_dp.sites import PARALLEL, VERIFIED, Site
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from skillgen.kernel.target import Target
 
-NAME = TECHNIQUE
-SUMMARY = "give the vision encoder its own tensor and data parallel degrees over the ranks of a microbatch"
-OPTIONS: Mapping[str, tuple[object, ...]] = {}
 FOLDER = "models/common/vision_sharding"
 PAGES = ("qwen3-vl", "qwen35-vl")
 
