@@ -47,7 +47,6 @@ NAMING_LEFT = {
     "cli.parser",
     "cli.prove",
     "cli.subcommands.ab",
-    "cli.subcommands.advise",
     "cli.subcommands.mcp",
     "edits.imports",
     "engine.doctor",
