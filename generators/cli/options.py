@@ -23,4 +23,4 @@ def add(parser: argparse.ArgumentParser) -> None:
                 told.append(f"{name}: {one.help}")
         switch = {"action": argparse.BooleanOptionalAction, "default": None}
         how = switch if set(values) == {True, False} else {"choices": values}
-        parser.add_argument(f"--{option}", help=f"{'; '.join(told)}; without it an earlier choice stays", **how)  # type: ignore[arg-type]
+        parser.add_argument(f"--{option}", help=f"{'; '.join(told)}; without it an earlier choice stays", **how)
