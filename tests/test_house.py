@@ -39,9 +39,6 @@ LEFT: set[str] = {
     "evals.vision_tp_dp.cases_agreement -> evals.vision_dp_over_cp.cases_agreement",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.advice",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.cost_model",
-    "techniques.blockdiag_gqa.technique -> techniques.vision_dp_over_cp.evidence",
-    "techniques.vision_frame_sharding.evidence -> techniques.vision_dp_over_cp.evidence",
-    "techniques.vision_frame_sharding.sites -> techniques.vision_dp_over_cp.evidence",
 }
 NAMING_LEFT = {
     "cli.parser",
@@ -50,7 +47,6 @@ NAMING_LEFT = {
     "cli.subcommands.mcp",
     "edits.imports",
     "engine.doctor",
-    "kernel.target",
     "launch.ab.arms",
     "launch.ab.logs",
     "launch.ab.report",

@@ -82,16 +82,15 @@ def apply(args: argparse.Namespace) -> Result:
 
 def status(args: argparse.Namespace) -> Result:
     from skillgen import ledger
-    from skillgen.engine import registry
+    from skillgen.engine import scan as engine
 
     target = _discover(args)
     rows = [state.as_json() for state in ledger.status(target)]
     known = {(row["technique"], row["family"]) for row in rows}
-    for technique in registry.names():
-        for found in _applied(registry.load(technique).rows(target)):
-            if (technique, found.family) not in known:
-                row = {"technique": technique, "family": found.family, "state": "no-receipt", "pack_version": None}
-                rows.append({**row, "files": []})
+    for found in _applied(engine.scan(target)):
+        if (found.technique, found.family) not in known:
+            row = {"technique": found.technique, "family": found.family, "state": "no-receipt", "pack_version": None}
+            rows.append({**row, "files": []})
     shown = [{**row, "edited": [f["path"] for f in row["files"] if f["state"] != "applied"]} for row in rows]
     return Result(shown, ("technique", "family", "state", "edited", "pack_version"), "" if rows else "clean")
 
@@ -99,15 +98,16 @@ def status(args: argparse.Namespace) -> Result:
 def revert(args: argparse.Namespace) -> Result:
     from skillgen import ledger
     from skillgen.engine import registry
+    from skillgen.engine import scan as engine
 
-    module = registry.load(args.technique)
+    registry.load(args.technique)
     target = _discover(args)
     families = args.family or []
     with progress("reverting", quiet=args.json):
         held = {state.family for state in ledger.status(target) if state.technique == args.technique}
         missing = [family for family in families if family not in held]
         if missing or not held:
-            sites = module.rows(target)
+            sites = engine.scan(target, technique=args.technique)
             _known(missing, sites)
             if left := [row for row in _applied(sites) if row.family in missing or not families]:
                 raise _no_receipt(left)

@@ -24,6 +24,7 @@ COLUMNS = ("family", "kind", "name", "status", "seconds", "reason")
 def prove(args: argparse.Namespace, target: Target) -> Result:
     """Run the suite; exit code 1 and an error beside the rows if a case failed or nothing was proven."""
     from skillgen.engine import registry
+    from skillgen.engine.scan import scan
     from skillgen.engine.suites import suite_of
     from skillgen.launch.suite import run_suite
 
@@ -35,7 +36,7 @@ def prove(args: argparse.Namespace, target: Target) -> Result:
     if args.probe:
         families = [_probed(suite, args.technique, target.product)]
     else:
-        rows = registry.load(args.technique).rows(target)
+        rows = scan(target, technique=args.technique)
         families = _families(rows, args.family or [], args.technique, args.target, suite.CONTROLS)
     job = cluster.slurm(args, args.nnodes, **({"gpus_per_node": args.nproc} if args.backend == "nccl" else {}))
     options = _options(args, target, kinds, job)

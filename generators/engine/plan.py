@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from skillgen.engine import refusals, registry
+from skillgen.engine.scan import rows as scan_rows
 from skillgen.kernel.collector import paused
 from skillgen.kernel.errors import DRIFT, SkillgenError
 from skillgen.kernel.model import AddFile, Change, Edit, FamilyPlan, Outcome, Row
+from skillgen.kernel.source import Source
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
@@ -54,14 +56,15 @@ def plan_changes(
     ledger.recover(target)
     space = ledger.Workspace(target)
     disk = _Disk(space)
-    rows = module.rows(target)
+    source = Source(target)  # the rows and the plans are of one reading
+    rows = scan_rows(source, technique)
     chosen, idle = _choose(target, technique, rows, families, {f for t, f in space.receipts if t == technique})
     length = checks.line_length(target.root)
-    plans = [module.plan(target, row.family, options) for row in chosen]
+    plans = [module.plan(source, row.family, options) for row in chosen]
     outdated = _outdated(space, plans)
     renewed = [row for row in rows if row.family in outdated and row not in chosen]
     chosen += [replace(row, notes=(*row.notes, RENEWED)) for row in renewed]
-    plans += [module.plan(target, row.family, options) for row in renewed]
+    plans += [module.plan(source, row.family, options) for row in renewed]
     for plan in plans:  # all earlier patches first: a newer runtime then replaces one that they share
         if plan.edits and (plan.technique, plan.family) in space.receipts:
             space.remove((plan.technique, plan.family))
@@ -102,7 +105,7 @@ def _choose(
     """The rows to plan, and those that need nothing."""
     by_family = {row.family: row for row in rows if row.outcome is not Outcome.CANDIDATE}
     if not by_family:
-        raise refusals.absent(target, technique)
+        raise refusals.absent(target, technique, registry.about(technique).PRODUCTS)
     if unknown := [family for family in families if family not in by_family]:
         raise refusals.unknown(target, technique, unknown[0], by_family)
     asked = [by_family[family] for family in dict.fromkeys(families)] or list(by_family.values())

@@ -15,12 +15,11 @@ FEW = 3  # families of one reason that are shown with their places
 NO_ADAPTER = "no-adapter-yet", "the technique applies, but this version cannot write the patch"
 
 
-def absent(target: Target, technique: str) -> SkillgenError:
-    """The technique knows nothing in this target."""
+def absent(target: Target, technique: str, products: Sequence[str]) -> SkillgenError:
+    """A technique for these products knows nothing in this target."""
     card = _card()
-    products = list(dict.fromkeys(place["product"] for place in _places(card, technique)))
     this = f"{target.product} {target.version or '(version unknown)'}"
-    if not products or target.product in products:
+    if target.product in products:
         message = f"{technique} finds none of its families in this {this}"
     else:
         message = f"{technique} is for {' and '.join(products)}, and this is {this}"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from skillgen.kernel.model import FamilyPlan, Row
     from skillgen.kernel.option import Option
+    from skillgen.kernel.source import Source
     from skillgen.kernel.target import Target
     from skillgen.techniques.shared.hooks import Advised, Check
 
@@ -24,16 +25,17 @@ class About(Protocol):
 
     NAME: str
     SUMMARY: str
+    PRODUCTS: tuple[str, ...]  # of which it patches trees
     OPTIONS: Mapping[str, Option]  # of `plan` and `apply`
 
 
 class Technique(Protocol):
     """What a technique's module offers."""
 
-    def rows(self, target: Target) -> list[Row]:
-        """The verdict on every site of `target`."""
+    def rows(self, source: Source) -> list[Row]:
+        """The verdict on every site of a target of one of `PRODUCTS`."""
 
-    def plan(self, target: Target, family: str, options: Mapping[str, str]) -> FamilyPlan:
+    def plan(self, source: Source, family: str, options: Mapping[str, str]) -> FamilyPlan:
         """The edits that patch one family."""
 
 

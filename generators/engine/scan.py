@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from skillgen.engine import registry
 from skillgen.kernel.collector import paused
 from skillgen.kernel.model import Row
+from skillgen.kernel.source import Source
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 @paused()
 def scan(target: Target, *, technique: str | None = None) -> list[Row]:
-    """The rows of one technique, or of all in the order of their names."""
-    names = [technique] if technique else registry.names()
-    return [row for name in names for row in registry.load(name).rows(target)]
+    """The rows of one technique, or of all in the order of their names; the tree is read and parsed once."""
+    source = Source(target)
+    return [row for name in ([technique] if technique else registry.names()) for row in rows(source, name)]
+
+
+def rows(source: Source, technique: str) -> list[Row]:
+    """The verdict on every site of a target; none where the technique is not for its product."""
+    wanted = source.target.product in registry.about(technique).PRODUCTS
+    return registry.load(technique).rows(source) if wanted else []

@@ -5,17 +5,25 @@ from __future__ import annotations
 import ast
 import os
 import re
-import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.paths import read
 
+if TYPE_CHECKING:
+    from skillgen.kernel.target import Target
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_NODES = {
+    kind
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST) and not issubclass(kind, ast.expr_context)
+}
+_BLOCKS = ("finalbody", "orelse", "cases", "handlers", "body")  # of a statement, the last of them first
 
 
 class SourceSyntaxError(SkillgenError):
@@ -28,19 +36,24 @@ class SourceSyntaxError(SkillgenError):
 class Module:
     """One parsed file: its classes, functions and where each of its names comes from."""
 
-    def __init__(self, path: str, shown: str, name: str, tree: ast.Module) -> None:
+    def __init__(self, path: str, shown: str, name: str, text: bytes) -> None:
         self.path = path
         self.shown = shown
         self.name = name
-        self.tree = tree
-        self.nodes = _index(tree)
-        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
-        self.functions = {node.name: node for node in tree.body if isinstance(node, Function)}
+        self.text = text
+        self.tree = ast.parse(text)
+        self.statements = _statements(self.tree)
+        self.classes = {node.name: node for node in self.statements if isinstance(node, ast.ClassDef)}
+        self.functions = {node.name: node for node in self.tree.body if isinstance(node, Function)}
         self.imports = self._imports()
+
+    def says(self, name: str) -> bool:
+        """Whether a name stands anywhere in the text: where it does not, no walk will find it."""
+        return name.encode() in self.text
 
     def _imports(self) -> dict[str, str]:
         origins: dict[str, str] = {}
-        for node in self.nodes:
+        for node in self.statements:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     local = alias.asname or alias.name.partition(".")[0]
@@ -80,20 +93,27 @@ class Method(NamedTuple):
 
 
 class Source:
-    """The Python files of one package, read and parsed at most once each. Paths are posix, relative to the package."""
+    """The Python files of a target's package as they are at one time, read and parsed at most once each.
 
-    def __init__(self, root: Path, package: Path) -> None:
-        self.root = root
-        self.package = package
-        self.name = f"megatron.{package.name}" if package.parent.name == "megatron" else package.name
-        self._prefix = package.relative_to(root).as_posix()
+    One command has one. Paths are posix, relative to the package.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.root = target.root
+        self.package = target.package
+        self.name = target.about.module
+        self._prefix = target.relative(target.package)
         self._texts: dict[str, bytes] = {}
         self._modules: dict[str, Module] = {}
+        self._listed: dict[str, list[str]] = {}
 
-    def overlay(self, path: str, text: bytes) -> None:
-        """Read `text` instead of what the disk has, from now on."""
-        self._texts[path] = text
-        self._modules.pop(path, None)
+    def under(self, texts: Mapping[str, bytes]) -> Source:
+        """The same files but for these texts, by path; what was read and parsed of the others is shared."""
+        other = copy(self)
+        other._texts = {**self._texts, **texts}
+        other._modules = {path: module for path, module in self._modules.items() if path not in texts}
+        return other
 
     def shown(self, path: str) -> str:
         """The path relative to the target's root."""
@@ -109,14 +129,11 @@ class Source:
 
     def files(self, under: str = "", matching: re.Pattern[bytes] | None = None) -> Iterator[str]:
         """Regular files below a folder in a fixed order; hidden and cache folders are not entered."""
-        for folder, names, files in os.walk(self.package / under):
-            names[:] = sorted(name for name in names if not name.startswith((".", "__pycache__")))
-            for file in sorted(files):
-                full = Path(folder, file)
-                if file.endswith(".py") and stat.S_ISREG(full.lstat().st_mode):
-                    path = full.relative_to(self.package).as_posix()
-                    if matching is None or matching.search(self.text(path)):
-                        yield path
+        if under not in self._listed:
+            self._listed[under] = list(_python_files(self.package / under, f"{under}/" if under else ""))
+        for path in self._listed[under]:
+            if matching is None or matching.search(self.text(path)):
+                yield path
 
     def module(self, path: str) -> Module:
         if path not in self._modules:
@@ -175,11 +192,25 @@ class Source:
 def _parse(path: str, shown: str, name: str, text: bytes) -> Module:
     try:
         with warnings.catch_warnings(action="ignore"):  # the target's own escapes are not our business
-            return Module(path, shown, name, ast.parse(text))
+            return Module(path, shown, name, text)
     except SyntaxError as error:
         raise SourceSyntaxError(f"{shown}:{error.lineno or 1}", error.msg) from None
     except (ValueError, RecursionError) as error:  # null bytes; an expression nested too deeply
         raise SourceSyntaxError(f"{shown}:1", str(error)) from None
+
+
+def _python_files(folder: str | os.PathLike[str], prefix: str) -> Iterator[str]:
+    """As os.walk goes: the files of a folder, then its folders, both by name."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(".py") and entry.is_file(follow_symlinks=False):
+            yield prefix + entry.name
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__pycache__")):
+            yield from _python_files(entry.path, f"{prefix}{entry.name}/")
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -192,31 +223,44 @@ def dotted(node: ast.AST) -> str | None:
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
-    """A node and all below it, in the order of the code; the node is of a tree that `Source` parsed."""
-    nodes: list[ast.AST]
-    nodes, start, end = vars(node)["span"]
-    return nodes[start:end]
+    """A node and all below it, in the order of the code; found once for each node that is asked for."""
+    below: tuple[ast.AST, ...] | None = vars(node).get("below")
+    if below is None:
+        below = vars(node)["below"] = _below(node)
+    return [node, *below]
 
 
-def _index(tree: ast.Module) -> list[ast.AST]:
-    """All nodes in preorder. Each learns its span of the list, which makes every later walk a slice of it."""
-    nodes: list[ast.AST] = []
+def _below(node: ast.AST) -> tuple[ast.AST, ...]:
+    """In preorder; the context of a name is none of the code."""
+    found: list[ast.AST] = []
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        inner: list[ast.AST] = []
+        for value in vars(node).values():  # the fields are set in their order
+            kind = value.__class__
+            if kind is list:
+                inner += [child for child in value if child.__class__ in _NODES]
+            elif kind in _NODES:
+                inner.append(value)
+        inner.reverse()
+        waiting += inner
+    return tuple(found[1:])
 
-    def visit(node: ast.AST) -> None:
-        start = len(nodes)
-        nodes.append(node)
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if value.__class__ is list:
-                for child in value:
-                    if isinstance(child, ast.AST):
-                        visit(child)
-            elif isinstance(value, ast.AST) and name != "ctx":
-                visit(value)
-        vars(node)["span"] = (nodes, start, len(nodes))
 
-    visit(tree)
-    return nodes
+def _statements(tree: ast.Module) -> list[ast.AST]:
+    """The statements of a file, and the handlers and cases that hold some of them, in preorder."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = list(reversed(tree.body))
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        fields = vars(node)
+        for name in _BLOCKS:
+            if fields.get(name).__class__ is list:
+                waiting += reversed(fields[name])
+    return found
 
 
 def calls(node: ast.AST) -> list[ast.Call]:

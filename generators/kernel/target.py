@@ -154,7 +154,7 @@ def _dist_info(root: Path, known: Product, version: str | None) -> Path | None:
 
 
 def _normal(name: str) -> str:
-    """`Megatron.Bridge-0.6.2.dist-info` as `megatron_bridge-0.6.2.dist-info`."""
+    """`Some.Name-0.6.2.dist-info` as `some_name-0.6.2.dist-info`."""
     project, _, rest = name.removesuffix(".dist-info").rpartition("-")
     return re.sub(r"[-_.]+", "_", project).lower() + "-" + rest
 

@@ -9,7 +9,6 @@ PRODUCT = Product(
     distribution="nemo-automodel",
     releases="automodel",
     rank=2,
-    docs=("docs", "fern"),
     signed=True,
     recipes=Recipes(module="nemo_automodel.cli.app", flag="--"),
 )

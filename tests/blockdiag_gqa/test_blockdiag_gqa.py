@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from skillgen.cli.parser import main
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Outcome, Row
 from skillgen.kernel.target import discover
 from skillgen.techniques.blockdiag_gqa import technique as blockdiag_gqa
 from tests.releases import original
 from tests.vision_frame_sharding.frames import write
+
+rows_of = partial(scan, technique=blockdiag_gqa.NAME)
 
 MODEL, RUNTIME = "components/models/qwen3_5_moe/model.py", "components/distributed/blockdiag_cp/runtime.py"
 DISPATCH = """\
@@ -38,7 +42,7 @@ RELEASES = {"0.4.0": REFUSED, "0.5.0": REFUSED, "0.6.0": APPLICABLE, "0.7.0": AP
 
 def verdict(root: Path, model: str = DISPATCH, runtime: str | None = FALLBACK) -> Row:
     files = {MODEL: model} | ({RUNTIME: runtime} if runtime is not None else {})
-    (row,) = blockdiag_gqa.rows(write(root, files))
+    (row,) = rows_of(write(root, files))
     assert row.evidence and row.detail and (row.technique, row.family) == ("blockdiag-gqa", "qwen3_5_moe")
     return row
 
@@ -88,11 +92,11 @@ def test_a_call_of_another_form_is_not_plannable(tmp_path: Path) -> None:
 
 
 def test_other_targets_have_no_rows(tmp_path: Path) -> None:
-    assert blockdiag_gqa.rows(write(tmp_path, {"components/models/llama/model.py": ""})) == []
+    assert rows_of(write(tmp_path, {"components/models/llama/model.py": ""})) == []
     write(tmp_path, {MODEL: DISPATCH, RUNTIME: FALLBACK})
     (tmp_path / "megatron").mkdir()
     (tmp_path / "nemo_automodel").rename(tmp_path / "megatron" / "bridge")
-    assert blockdiag_gqa.rows(discover(tmp_path, "megatron-bridge")) == []
+    assert rows_of(discover(tmp_path, "megatron-bridge")) == []
 
 
 def test_it_comes_and_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +131,6 @@ def tree(version: str) -> Path:
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_release(version: str) -> None:
-    (row,) = blockdiag_gqa.rows(discover(tree(version), "automodel"))
+    (row,) = rows_of(discover(tree(version), "automodel"))
     assert f"{row.outcome.value} {row.reason}" == RELEASES[version]
     assert row.plannable == (RELEASES[version] == APPLICABLE)

@@ -96,14 +96,14 @@ def test_what_no_release_has(tree: Path) -> None:
 
 @pytest.mark.usefixtures("card")
 def test_a_target_with_nothing_that_the_technique_knows(tree: Path) -> None:
-    other = refusals.absent(discover(tree), "frames")
+    other = refusals.absent(discover(tree), "frames", ["automodel"])
     assert other.message == "frames is for automodel, and this is megatron-bridge (version unknown)"
     assert other.where == str(tree / "megatron/bridge")
     assert other.hint == f"techniques for megatron-bridge: sharding; see `skillgen scan {tree}`"
-    same = refusals.absent(discover(tree), "sharding")
+    same = refusals.absent(discover(tree), "sharding", ["automodel", "megatron-bridge"])
     assert same.message == "sharding finds none of its families in this megatron-bridge (version unknown)"
     assert same.hint == "use a supported release: megatron-bridge 1.0, 2.0, main (abc1234)"
-    assert refusals.absent(discover(tree), "new").hint  # on no card yet
+    assert refusals.absent(discover(tree), "new", ["megatron-bridge"]).hint  # on no card yet
 
 
 @pytest.mark.usefixtures("card")

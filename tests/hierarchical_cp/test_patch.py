@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen.cli.parser import main
+from skillgen.engine.scan import scan
 from skillgen.kernel.target import discover
 from skillgen.techniques.hierarchical_cp import sites as hcp_sites
 from tests import checkouts, releases
@@ -47,7 +48,9 @@ def checkout(revision: str, root: Path) -> Path:
 
 
 def verdicts(path: Path) -> dict[str, str]:
-    return {row.family: f"{row.outcome.value} {row.reason}" for row in hcp_sites.rows(discover(path))}
+    return {
+        row.family: f"{row.outcome.value} {row.reason}" for row in scan(discover(path), technique=hcp_sites.TECHNIQUE)
+    }
 
 
 def run(command: str, path: Path, *options: str) -> int:
@@ -181,7 +184,7 @@ def test_hcp_that_nobody_reads_is_told(tree: Tree) -> None:
     root = tree("bridge-0.6.2")
     file = root / "megatron/bridge" / hcp_sites.INITIALIZE
     file.write_text(file.read_text().replace("        hcp=None,", "        hcp=tuple(grid.levels()),"))
-    row = next(row for row in hcp_sites.rows(discover(root)) if row.family == "groups")
+    row = next(row for row in scan(discover(root), technique=hcp_sites.TECHNIQUE) if row.family == "groups")
     assert (row.outcome.value, row.reason, row.plannable) == ("upgrade", "groups-unread", False)
     assert run("apply", root, "--family", "groups") == 3
 
@@ -197,4 +200,4 @@ def test_megatron_core_of_its_own_accord(tree: Tree) -> None:
 def test_other_products_have_no_rows(tmp_path: Path) -> None:
     (tmp_path / "nemo_automodel").mkdir()
     (tmp_path / "nemo_automodel/__init__.py").write_text("")
-    assert hcp_sites.rows(discover(tmp_path)) == []
+    assert scan(discover(tmp_path), technique=hcp_sites.TECHNIQUE) == []

@@ -43,7 +43,7 @@ def package(tmp_path: Path) -> Path:
 def test_a_pipe_is_no_source(package: Path) -> None:
     os.mkfifo(package / "models/pipe.py")
     (package / "models/folder.py").mkdir()
-    source = Source(package.parent, package)
+    source = Source(discover(package.parent))
     assert list(source.files("models")) == ["models/model.py"]
     assert not source.has("models/pipe.py")
     for name in ("pipe", "folder"):

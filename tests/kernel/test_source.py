@@ -21,7 +21,7 @@ def source(tree) -> Source:
             "utils/deep.py": "def helper(x): ...\n",
         }
     )
-    return Source(target.root, target.package)
+    return Source(target)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,85 @@ def test_methods_are_own_before_inherited(source: Source) -> None:
     assert {name: method.cls.name for name, method in methods.items()} == {"own": "A", "other": "B"}
 
 
-def test_walk_is_what_ast_walks(source: Source) -> None:
-    for node in source.module("models/a.py").nodes:
-        expected = [child for child in ast.walk(node) if not isinstance(child, ast.expr_context)]
-        assert sorted(map(id, walk(node))) == sorted(map(id, expected))
+def _preorder(node: ast.AST) -> list[ast.AST]:
+    inner = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
+    return [node, *(found for child in inner for found in _preorder(child))]
+
+
+EVERYTHING = """
+import a, b.c as d
+@decorated(1)
+class A(Base, metaclass=M):
+    x: int = {**y, "k": [i for i in z if i]}
+    async def f(self, p=lambda q: q, *r, s=None, **t) -> None:
+        try:
+            with open(p) as g: from e import h
+        except (ValueError, OSError) as error:
+            class Inner: ...
+        else:
+            global v
+        finally:
+            match p:
+                case {"a": [1, *rest], **more} if rest: import j
+                case _: pass
+        for k in r:
+            if k: return f"{k!r:>{s}}"
+            elif not k: import l
+            else: import m
+        else: import n
+        while (o := p): import u
+"""
+
+
+def test_walk_is_preorder_of_all_but_contexts(tree) -> None:
+    module = Source(tree({"models/all.py": EVERYTHING})).module("models/all.py")
+    everything = _preorder(module.tree)
+    assert len(everything) > 90
+    for node in everything:
+        assert [id(found) for found in walk(node)] == [id(found) for found in _preorder(node)]
+
+
+def test_statements_are_those_of_every_block_in_order(tree) -> None:
+    module = Source(tree({"models/all.py": EVERYTHING})).module("models/all.py")
+    kinds = (ast.stmt, ast.ExceptHandler, ast.match_case)
+    assert module.statements == [node for node in _preorder(module.tree) if isinstance(node, kinds)]
+    assert {"a", "d", "h", "j", "l", "m", "n", "u"} == set(module.imports)
+    assert list(module.classes) == ["A", "Inner"]
+
+
+def test_an_expression_nested_too_deeply_is_a_syntax_error_or_none(tree) -> None:
+    deep = Source(tree({"models/deep.py": f"x = {'-' * 3000}1\ny = {' + '.join('1' * 5000)}\n"}))
+    try:
+        assert len(walk(deep.module("models/deep.py").tree)) > 8000
+    except SourceSyntaxError as error:
+        assert error.code == "syntax-error"
+
+
+def test_what_is_read_under_other_texts_leaves_the_rest_alone(source: Source) -> None:
+    before = source.module("models/b.py")
+    other = source.under({"models/a.py": b"class New: ...\n", "models/new.py": b"x = 1\n"})
+    assert list(other.module("models/a.py").classes) == ["New"] and other.has("models/new.py")
+    assert list(source.module("models/a.py").classes) == ["A"] and not source.has("models/new.py")
+    assert other.module("models/b.py") is before
+
+
+def test_files_are_listed_as_a_walk_lists_them(tree, tmp_path) -> None:
+    names = [
+        "z.py",
+        "a/b.py",
+        "a/a/c.py",
+        "b/.hidden/x.py",
+        "b/__pycache__/y.py",
+        "b/data.txt",
+        ".x/y.py",
+        "c.py/d.py",
+    ]
+    target = tree({f"models/{name}": "" for name in names})
+    (target.package / "models/link").symlink_to(target.package / "models/a")
+    (target.package / "models/link.py").symlink_to(target.package / "models/z.py")
+    wanted = ["z.py", "a/b.py", "a/a/c.py", "c.py/d.py"]
+    assert list(Source(target).files("models")) == [f"models/{name}" for name in wanted]
+    assert list(Source(target).files("nowhere")) == []
 
 
 def test_parses_a_file_once(source: Source) -> None:
@@ -70,12 +145,12 @@ def test_parses_a_file_once(source: Source) -> None:
 
 def test_warnings_of_a_target_stay_quiet(tree, recwarn) -> None:
     target = tree({"models/old.py": "x = 1 is 1\n"})
-    Source(target.root, target.package).module("models/old.py")
+    Source(target).module("models/old.py")
     assert not list(recwarn)
 
 
 def test_syntax_error_names_the_line(tree) -> None:
     target = tree({"models/bad.py": "x = 1\ny = (\n"})
     with pytest.raises(SourceSyntaxError) as caught:
-        Source(target.root, target.package).module("models/bad.py")
+        Source(target).module("models/bad.py")
     assert caught.value.where == "megatron/bridge/models/bad.py:2"

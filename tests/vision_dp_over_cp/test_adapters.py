@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example
+from skillgen.techniques.shared.adapter import Call, Example
 from skillgen.techniques.shared.found import adapters
 from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 BRIDGE = adapters(vision_sites.FAMILIES)
 DELEGATED = {"call-site-in-megatron-core", "out-of-tree-encoder"}
@@ -100,4 +102,10 @@ def test_renamed_provider_is_drift(verdict, adapter: Adapter) -> None:
 
 
 def test_nothing_of_a_family_gives_no_row(tree) -> None:
-    assert vision_sites.classify(tree({"models/gpt_provider.py": "class GPTModelProvider:\n    pass\n"})) == []
+    assert (
+        scan(
+            technique=vision_sites.TECHNIQUE,
+            target=tree({"models/gpt_provider.py": "class GPTModelProvider:\n    pass\n"}),
+        )
+        == []
+    )

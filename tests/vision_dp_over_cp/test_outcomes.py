@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.errors import AnchorDrift, SkillgenError
 from skillgen.kernel.model import Outcome
+from skillgen.kernel.source import Source
 from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
+
+bridge_rows = partial(scan, technique=vision_sites.TECHNIQUE)
 
 MODEL = "models/ministral3/modeling_ministral3.py"
 PROVIDER = "models/ministral3/ministral3_provider.py"
@@ -95,7 +101,7 @@ def test_a_receipt_tells_our_patch_from_upstream(tree) -> None:
     receipt = target.state_dir / "receipts" / "vision-dp-over-cp--ministral3.json"
     receipt.parent.mkdir(parents=True)
     receipt.write_text("{}")
-    (row,) = vision_sites.classify(target)
+    (row,) = bridge_rows(target)
     assert row.outcome is Outcome.APPLIED
 
 
@@ -134,7 +140,7 @@ def test_subclass_of_megatron_core(verdict) -> None:
     "text", ["def broken(:\n    self.vision_tower(x)\n", b"self.vision_tower(\0)\n"], ids=["syntax", "null"]
 )
 def test_broken_file_is_a_row(verdict, tree, path: str, text: str | bytes) -> None:
-    rows = vision_sites.classify(tree({**ministral(), path: text}))
+    rows = bridge_rows(tree({**ministral(), path: text}))
     broken = [row for row in rows if row.reason == "syntax-error"]
     assert [row.outcome for row in broken] == [Outcome.REFUSED]
     assert broken[0].family == ("new_vl" if "new" in path else "ministral3")
@@ -143,7 +149,7 @@ def test_broken_file_is_a_row(verdict, tree, path: str, text: str | bytes) -> No
 
 def test_other_families_survive_a_broken_file(tree) -> None:
     glm = "class GLM45VModel:\n    def forward(self, x): self.get_image_features(x), self.get_video_features(x)\n"
-    rows = vision_sites.classify(
+    rows = bridge_rows(
         tree(
             {
                 **ministral("def broken(:"),
@@ -190,12 +196,12 @@ def test_candidate(verdict, call: str) -> None:
 )
 def test_not_a_candidate(tree, path: str, call: str) -> None:
     files = {path: f"class NewVLModel:\n    def forward(self, x):\n        return {call}\n"}
-    assert vision_sites.classify(tree(files)) == []
+    assert bridge_rows(tree(files)) == []
 
 
 def test_new_family_beside_a_known_one_is_a_candidate(tree) -> None:
     new = "class NextModel:\n    def forward(self, pixel_values):\n        return self.visual(pixel_values)\n"
-    rows = vision_sites.classify(tree({**ministral(), "models/ministral3/modeling_next.py": new}))
+    rows = bridge_rows(tree({**ministral(), "models/ministral3/modeling_next.py": new}))
     assert [(row.family, row.outcome.value) for row in rows] == [
         ("ministral3", "applicable"),
         ("ministral3", "candidate"),
@@ -208,7 +214,7 @@ def test_symlinked_file_is_not_read(tree, tmp_path) -> None:
     outside.write_text("class NewVLModel:\n    def forward(self, pixel_values):\n        self.visual(pixel_values)\n")
     (target.package / "models").mkdir()
     (target.package / "models" / "link.py").symlink_to(outside)
-    assert vision_sites.classify(target) == []
+    assert bridge_rows(target) == []
 
 
 def test_notes_name_what_a_patch_lives_with(verdict) -> None:
@@ -226,11 +232,11 @@ def test_notes_name_what_a_patch_lives_with(verdict) -> None:
 def test_find_site(tree, tmp_path) -> None:
     target = tree(ministral())
     (tmp_path / "tests").mkdir()
-    site, row = vision_sites.find_site(target, "ministral3")
+    site, row = vision_sites.find_site(Source(target), "ministral3")
     assert (site.model_path, site.provider_path) == (f"megatron/bridge/{MODEL}", f"megatron/bridge/{PROVIDER}")
     assert (site.cls, site.providers, site.other_providers) == ("Ministral3Model", ("Ministral3ModelProvider",), ())
-    assert (site.tests_root, site.docs_root) == ("tests", None)
-    assert site.evidence == row.evidence == (f"megatron/bridge/{MODEL}:6", f"megatron/bridge/{MODEL}:7")
+    assert site.tests_root == "tests"
+    assert row.evidence == (f"megatron/bridge/{MODEL}:6", f"megatron/bridge/{MODEL}:7")
     assert "no-test-tree" not in row.notes
 
 
@@ -239,7 +245,7 @@ def test_find_site(tree, tmp_path) -> None:
 )
 def test_find_site_refuses(tree, family: str, code: str) -> None:
     with pytest.raises(SkillgenError) as caught:
-        vision_sites.find_site(tree(ministral(SLICED.replace("get_image_features", "encode_images"))), family)
+        vision_sites.find_site(Source(tree(ministral(SLICED.replace("get_image_features", "encode_images")))), family)
     assert caught.value.code == code
     if isinstance(caught.value, AnchorDrift):
         assert caught.value.sought == "call self.get_image_features in Ministral3Model.forward"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Outcome
 from skillgen.techniques.shared.found import adapters
 from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
+
+bridge_rows = partial(scan, technique=vision_sites.TECHNIQUE)
 
 M3 = next(adapter for adapter in adapters(vision_sites.FAMILIES) if adapter.family == "minimax_m3")
 MODEL, PROVIDER = M3.models[0], M3.providers[0]
@@ -232,6 +237,6 @@ def test_defects_of_existing_sharding(tree, body: str, backward: str, defects: l
             "models/qwen_vl/qwen3_vl_provider.py": "class Qwen3VLModelProvider:\n    vision_dp_when_cp = False\n",
         }
     )
-    (row,) = vision_sites.classify(target)
+    (row,) = bridge_rows(target)
     assert (row.outcome, row.reason) == (Outcome.UPGRADE, "sharded-already")
     assert [note.split()[0].removeprefix("defect:") for note in row.notes if note.startswith("defect:")] == defects

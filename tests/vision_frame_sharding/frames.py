@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Row
 from skillgen.kernel.target import Target, discover
-from skillgen.techniques.shared.adapter import Call, FrameAdapter, Layout
+from skillgen.techniques.shared.adapter import Call
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, Layout
+
+automodel_rows = partial(scan, technique=frame_sites.TECHNIQUE)
 
 Tree = Callable[[Mapping[str, str | bytes]], Target]
 IN_FORWARD = "components/distributed/cp_vision_frame_shard.py"  # what tells 0.6.0 and later
@@ -25,7 +30,7 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> Target:
 
 def only(target: Target) -> Row:
     """The one row of a target."""
-    rows = frame_sites.classify(target)
+    rows = automodel_rows(target)
     assert len(rows) == 1, [(row.family, row.outcome.value, row.reason) for row in rows]
     return rows[0]
 

@@ -9,9 +9,11 @@ import pytest
 
 from skillgen.kernel.errors import AnchorDrift, SkillgenError
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, Layout
+from skillgen.kernel.source import Source
+from skillgen.techniques.shared.adapter import Call, Example
 from skillgen.techniques.shared.found import adapters
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, Layout
 from tests.vision_frame_sharding.frames import IN_FORWARD, only, write
 
 AUTOMODEL = adapters(frame_sites.FAMILIES)
@@ -69,8 +71,8 @@ def test_example(tmp_path: Path, adapter: FrameAdapter, example: Example) -> Non
         layout = layout_of(adapter, example)
         assert row.plannable == (layout.edits is not None)
         assert {f"unit:{layout.unit}", f"form:{layout.form}"} <= set(row.notes)
-        site, again = frame_sites.find_site(write(tmp_path, {}), adapter.family)
-        assert (again, site.layout, site.evidence) == (row, layout, row.evidence)
+        site, again = frame_sites.find_site(Source(write(tmp_path, {})), adapter.family)
+        assert (again, site.layout) == (row, layout)
     else:
         assert not row.plannable
 
@@ -95,7 +97,7 @@ def test_moved_call_is_drift(tmp_path: Path, adapter: FrameAdapter, call: Call) 
     assert (row.outcome, row.reason) == (Outcome.DRIFT, "anchor-moved")
     assert any(f"call {call.name} in {call.function}" in note for note in row.notes)
     with pytest.raises(AnchorDrift):
-        frame_sites.find_site(write(tmp_path, {}), adapter.family)
+        frame_sites.find_site(Source(write(tmp_path, {})), adapter.family)
 
 
 @pytest.mark.parametrize("adapter", ANCHORED, ids=lambda adapter: adapter.family)
@@ -147,12 +149,12 @@ def test_refused_family_has_no_site(tmp_path: Path) -> None:
     adapter = next(a for a in ANCHORED if a.refused)
     target = write(tmp_path, files(adapter, adapter.examples[0]))
     with pytest.raises(SkillgenError) as caught:
-        frame_sites.find_site(target, adapter.family)
+        frame_sites.find_site(Source(target), adapter.family)
     assert adapter.refused is not None and caught.value.code == adapter.refused[0]
 
 
 @pytest.mark.parametrize(("family", "code"), [("nonesuch", "unknown-family"), ("kimi_k3", "family-absent")])
 def test_no_site(tmp_path: Path, family: str, code: str) -> None:
     with pytest.raises(SkillgenError) as caught:
-        frame_sites.find_site(write(tmp_path, {}), family)
+        frame_sites.find_site(Source(write(tmp_path, {})), family)
     assert caught.value.code == code

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Row
 from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
@@ -14,6 +16,8 @@ from skillgen.techniques.shared.found import adapters
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
 from tests.adapters import seen
 from tests.releases import original
+
+automodel_rows = partial(scan, technique=frame_sites.TECHNIQUE)
 
 HOOKLESS = "refused no-context-parallel-hook"
 # Families that need no adapter, as their files alone say why nothing is to be patched.
@@ -48,7 +52,7 @@ def tree(version: str) -> Path:
 
 
 def rows(version: str) -> dict[str, Row]:
-    return {row.family: row for row in frame_sites.classify(discover(tree(version), "automodel"))}
+    return {row.family: row for row in automodel_rows(discover(tree(version), "automodel"))}
 
 
 def notes(row: Row) -> set[str]:
@@ -58,7 +62,7 @@ def notes(row: Row) -> set[str]:
 @pytest.mark.parametrize("version", RELEASES)
 def test_release(version: str) -> None:
     target = discover(tree(version), "automodel")
-    found = frame_sites.classify(target)
+    found = automodel_rows(target)
     wanted = expected(RELEASES[version])
     assert {row.family: f"{row.outcome.value} {row.reason}" for row in found} == wanted
     assert len(found) == len(wanted)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Outcome
+from skillgen.kernel.source import Source
 from skillgen.kernel.target import discover
 from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
 from skillgen.techniques.vision_frame_sharding import sites as frame_sites
 from tests.vision_frame_sharding.frames import IN_FORWARD, MODEL, PATH, PLAIN, SHARD, TOY, WIRED, only, write
+
+bridge_rows = partial(scan, technique=vision_sites.TECHNIQUE)
+automodel_rows = partial(scan, technique=frame_sites.TECHNIQUE)
 
 # --- folders that no adapter knows
 
@@ -113,7 +119,7 @@ def test_vision_configuration_without_a_tower(tmp_path: Path) -> None:
     ],
 )
 def test_no_row(tmp_path: Path, files: dict[str, str]) -> None:
-    assert frame_sites.classify(write(tmp_path, files)) == []
+    assert automodel_rows(write(tmp_path, files)) == []
 
 
 def test_syntax_error_is_a_refused_row(tmp_path: Path) -> None:
@@ -123,10 +129,10 @@ def test_syntax_error_is_a_refused_row(tmp_path: Path) -> None:
 
 def test_other_products_have_no_rows(tmp_path: Path) -> None:
     target = write(tmp_path, {PATH: PLAIN})
-    assert vision_sites.classify(target) == []
+    assert bridge_rows(target) == []
     (tmp_path / "megatron").mkdir()
     (tmp_path / "nemo_automodel").rename(tmp_path / "megatron" / "bridge")
-    assert frame_sites.classify(discover(tmp_path, "megatron-bridge")) == []
+    assert automodel_rows(discover(tmp_path, "megatron-bridge")) == []
 
 
 # --- a family with an adapter
@@ -149,5 +155,5 @@ def test_layout_is_told_by_its_calls(tmp_path: Path, toy: None) -> None:
 def test_layout_under_our_patch_is_told_by_its_functions(tmp_path: Path, toy: None) -> None:
     line = "from nemo_automodel.components.distributed import vision_frame_sharding\n"
     target = write(tmp_path, {PATH: line + PLAIN.replace("self.visual(", "encode(")})
-    site, row = frame_sites.find_site(target, "toy")
+    site, row = frame_sites.find_site(Source(target), "toy")
     assert (row.outcome, site.layout, site.in_forward) == (Outcome.APPLIED, TOY.layouts[1], False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from skillgen.cli.parser import main
+from skillgen.engine.scan import scan
 from skillgen.kernel.model import Row
 from skillgen.kernel.target import discover
 from skillgen.techniques.vision_tp_dp import sites as tp_dp_sites
@@ -27,7 +28,7 @@ def checkout(revision: str, root: Path) -> Path:
 
 def row(path: Path) -> Row:
     """The one verdict."""
-    (found,) = tp_dp_sites.rows(discover(path))
+    (found,) = scan(discover(path), technique=tp_dp_sites.TECHNIQUE)
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skillgen.engine import scan as engine
 from skillgen.kernel.model import Row
 from skillgen.kernel.target import discover
 from skillgen.techniques.vision_tp_dp import sites as tp_dp_sites
@@ -119,7 +120,7 @@ def test_a_target_without_the_model_has_no_row(tmp_path: Path) -> None:
     package = tmp_path / BRIDGE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    assert tp_dp_sites.rows(discover(tmp_path)) == []
+    assert engine.scan(discover(tmp_path), technique=tp_dp_sites.TECHNIQUE) == []
 
 
 @pytest.mark.parametrize(

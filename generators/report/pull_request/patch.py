@@ -65,14 +65,14 @@ class Applied:
 def applied(target: Target, technique: str) -> Applied:
     """The patch of a technique in a target; raises where it is not there, or not known."""
     from skillgen import ledger
-    from skillgen.engine import registry
+    from skillgen.engine.scan import scan
     from skillgen.ledger import disk
 
     states = [state for state in ledger.status(target) if state.technique == technique]
     if gone := [state.family for state in states if state.state == "missing"]:
         raise _not_applied(target, technique, f"the patch of {', '.join(gone)} is no longer in the tree")
     if not states:
-        rows = registry.load(technique).rows(target)
+        rows = scan(target, technique=technique)
         if there := [row.family for row in rows if row.outcome.value == "applied"]:
             raise SkillgenError(
                 "no-receipt",

@@ -4,6 +4,7 @@ from skillgen.kernel.option import Option
 
 NAME = "hierarchical-cp"
 SUMMARY = "make hierarchical context parallelism (a2a+p2p) work on both process-group paths"
+PRODUCTS = ("megatron-bridge", "megatron-core")  # of which it patches trees
 OPTIONS: dict[str, Option] = {
     "consumer": Option(
         ("bridge", "core"),

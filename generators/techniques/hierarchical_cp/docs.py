@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from skillgen.kernel.model import Edit, ReplaceText
 from skillgen.techniques.hierarchical_cp.sites import Site
-from skillgen.techniques.shared.passages import stands_in
+from skillgen.techniques.shared.pages import stands_in
 
 PAGES = (
     "docs/training/hierarchical-context-parallel.md",

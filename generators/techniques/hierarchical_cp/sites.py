@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from skillgen.kernel.errors import AnchorDrift
 from skillgen.kernel.model import Outcome, Row
-from skillgen.kernel.source import Function, Module, Source, SourceSyntaxError, calls, dotted, walk
+from skillgen.kernel.source import Function, Source, dotted, walk
+from skillgen.techniques.hierarchical_cp import NAME as TECHNIQUE
+from skillgen.techniques.shared import verdicts
+from skillgen.techniques.shared.evidence import named_calls, similar
+from skillgen.techniques.shared.site import TargetSite
 
-if TYPE_CHECKING:
-    from skillgen.kernel.target import Target
-
-TECHNIQUE = "hierarchical-cp"
 VERIFIED = {
     "megatron-bridge": "0.3.1, 0.4.2, 0.6.2 and main at 067f987df",
     "megatron-core": "0.16.1, 0.19.2 and main at d98e8a64d",
@@ -33,21 +31,16 @@ RECIPES = (  # layouts of the recipes of Qwen3, newest first: the file, its base
     ("recipes/qwen/qwen3.py", "qwen3_600m_pretrain_config", "qwen3_600m_pretrain_hcp_config"),
 )
 CHECKS, CORE_CHECK = "_validate_hierarchical_context_parallel", "TEDotProductAttention"
+UNTESTED = ("attention",)  # parts whose target is used as a release, without tests, as a rule
 PARTS = {"megatron-bridge": ("groups", "checks", "recipe"), "megatron-core": ("attention",)}
 
 
-@dataclass(frozen=True)
-class Site:
+@dataclass(frozen=True, kw_only=True)
+class Site(TargetSite):
     """A part's place in one target, as it is without our patch of that part."""
 
-    target: Target
     part: str
-    source: Source
     texts: dict[str, bytes | None]  # what our patch of this part would leave on a revert, by path from the root
-
-    def shown(self, path: str) -> str:
-        """A path of the package, from the target's root."""
-        return self.source.shown(path)
 
     def read(self, path: str) -> str:
         """A text by its path from the target's root, empty where there is none."""
@@ -69,7 +62,8 @@ class Site:
         owner = module.classes.get(cls) if cls else module.tree
         found = [node for node in (owner.body if owner else ()) if isinstance(node, Function) and node.name == last]
         if not found:
-            raise self.drift(path, f"function {name}", *_similar(module, last))
+            near = (fact.where for fact in similar(module, last))
+            raise self.drift(path, f"function {name}", *near)
         return found[0]
 
     def defines(self, path: str, name: str) -> bool:
@@ -79,12 +73,7 @@ class Site:
             return False
 
     def drift(self, path: str, sought: str, *near: str) -> AnchorDrift:
-        verified = VERIFIED[self.target.product]
-        return AnchorDrift(sought, where=self.shown(path), verified=verified, nearest=tuple(near[:3]))
-
-    @cached_property
-    def tests_root(self) -> str | None:
-        return "tests" if (self.target.root / "tests").is_dir() else None
+        return verdicts.drift(sought, self.shown(path), VERIFIED[self.target.product], near)
 
     @cached_property
     def functional_tests(self) -> str:
@@ -101,38 +90,35 @@ class Site:
         return folder.relative_to(self.target.root).as_posix() if asks else ""
 
 
-def site(target: Target, part: str, *, pristine: bool = True) -> Site:
+def site(source: Source, part: str, *, pristine: bool = True) -> Site:
     """The place of one part; `pristine` reads past our own earlier patch of it."""
-    source = Source(target.root, target.package)
     texts: dict[str, bytes | None] = {}
     if pristine:
         from skillgen import ledger
 
-        texts = dict(ledger.without(target, TECHNIQUE, part))
-    for path, text in texts.items():
-        package = source.shown("")
-        if path.startswith(package) and text is not None:
-            source.overlay(path.removeprefix(package).lstrip("/"), text)
-    return Site(target, part, source, texts)
+        texts = dict(ledger.without(source.target, TECHNIQUE, part))
+    package = source.shown("")
+    inner = {
+        path.removeprefix(package): text
+        for path, text in texts.items()
+        if text is not None and path.startswith(package)
+    }
+    return Site(source=source.under(inner) if inner else source, part=part, texts=texts)
 
 
-def rows(target: Target) -> list[Row]:
+def rows(source: Source) -> list[Row]:
     """One row per part of the cure that belongs into this product."""
-    return [_row(site(target, part, pristine=False)) for part in PARTS.get(target.product, ())]
+    found = []
+    for part in PARTS.get(source.target.product, ()):
+        found += verdicts.folded(TECHNIQUE, part, _rows, site(source, part, pristine=False))
+    return found
 
 
-def _row(place: Site) -> Row:
-    notes = () if place.tests_root or place.target.product == "megatron-core" else ("no-test-tree",)
-    try:
-        outcome, reason, detail, evidence = VERDICTS[place.part](place)
-    except AnchorDrift as drift:
-        told = (f"sought: {drift.sought}", f"verified: {drift.verified}")
-        near = drift.nearest or (drift.where,)
-        return Row(TECHNIQUE, place.part, Outcome.DRIFT, "anchor-moved", drift.message, near, notes=told)
-    except SourceSyntaxError as error:
-        return Row(TECHNIQUE, place.part, Outcome.REFUSED, error.code, error.message, (error.where,))
+def _rows(place: Site) -> list[Row]:
+    outcome, reason, detail, evidence = VERDICTS[place.part](place)
     plannable = outcome in (Outcome.APPLICABLE, Outcome.UPGRADE) and reason != "groups-unread"
-    return Row(TECHNIQUE, place.part, outcome, reason, detail, evidence, plannable, notes)
+    notes = verdicts.about_tests(place.target) if place.part not in UNTESTED else ()
+    return [Row(TECHNIQUE, place.part, outcome, reason, detail, evidence, plannable, notes)]
 
 
 Verdict = tuple[Outcome, str, str, tuple[str, ...]]
@@ -141,16 +127,16 @@ Verdict = tuple[Outcome, str, str, tuple[str, ...]]
 def _groups(place: Site) -> Verdict:
     function = place.function(INITIALIZE, "_create_pg_collection")
     module = place.source.module(INITIALIZE)
-    made = [call for call in calls(function) if dotted(call.func) == "ProcessGroupCollection"]
+    made = named_calls(function, "ProcessGroupCollection")
     fields = [keyword for call in made for keyword in call.keywords if keyword.arg == "hcp"]
     if len(fields) != 1:
         raise place.drift(INITIALIZE, "keyword hcp of ProcessGroupCollection in _create_pg_collection")
     where = module.where(fields[0].value)
     if any(origin.endswith("hierarchical_cp.create_hierarchical_cp_groups") for origin in module.imports.values()):
-        return Outcome.APPLIED, "patched-by-skillgen", "the decentralized path makes both levels of groups", (where,)
+        return *verdicts.OURS, "the decentralized path makes both levels of groups", (where,)
     if not (isinstance(fields[0].value, ast.Constant) and fields[0].value.value is None):
         if "_HIERARCHICAL_CONTEXT_PARALLEL_GROUPS" in place.text(INITIALIZE):
-            return Outcome.UPSTREAM, "upstream-has-it", "the target makes the groups and hands them on", (where,)
+            return *verdicts.THEIRS, "the target makes the groups and hands them on", (where,)
         detail = "the target fills hcp, which released megatron-core does not read: attention runs without CP"
         return Outcome.UPGRADE, "groups-unread", detail, (where,)
     guard = _raises(function, "NotImplementedError")
@@ -171,7 +157,7 @@ def _checks(place: Site) -> Verdict:
     module = place.source.module(CONFIG)
     if place.defines(CONFIG, f"ConfigContainer.{CHECKS}"):
         where = module.where(place.function(CONFIG, f"ConfigContainer.{CHECKS}"))
-        return Outcome.APPLIED, "patched-by-skillgen", "the configuration is checked before launch", (where,)
+        return *verdicts.OURS, "the configuration is checked before launch", (where,)
     if place.defines(CONFIG, "ConfigContainer._validate_cp_comm_type"):
         where = module.where(place.function(CONFIG, "ConfigContainer._validate_cp_comm_type"))
         detail = "sizes and their product are checked; their number, heads and what attention refuses are not"
@@ -186,7 +172,7 @@ def _recipe(place: Site) -> Verdict:
         if "a2a+p2p" in text:
             line = text[: text.index("a2a+p2p")].count("\n") + 1
             ours = any(path == known and f"def {name}(" in text for known, _, name in RECIPES)
-            found = (Outcome.APPLIED, "patched-by-skillgen") if ours else (Outcome.UPSTREAM, "upstream-has-it")
+            found = verdicts.OURS if ours else verdicts.THEIRS
             return *found, "a recipe uses a2a+p2p", (f"{place.shown(path)}:{line}",)
     path, base, _ = recipe_layout(place)
     where = place.source.module(path).where(place.function(path, base))
@@ -208,10 +194,10 @@ def _attention(place: Site) -> Verdict:
     read = [node for node in walk(function) if isinstance(node, ast.Attribute) and dotted(node) == "pg_collection.hcp"]
     if read:
         ours = "needs pg_collection.hcp to be the inner and the outer" in place.text(ENGINE)
-        found = (Outcome.APPLIED, "patched-by-skillgen") if ours else (Outcome.UPSTREAM, "upstream-has-it")
+        found = verdicts.OURS if ours else verdicts.THEIRS
         return *found, "attention reads pg_collection.hcp", (module.where(read[0]),)
     name = "get_hierarchical_context_parallel_groups"
-    found_calls = [call for call in calls(function) if dotted(call.func) == name]
+    found_calls = named_calls(function, name)
     if not found_calls:
         raise place.drift(ENGINE, f"call {name} in TEDotProductAttention.__init__", module.where(function))
     detail = "attention takes the groups from parallel_state alone: a filled pg_collection.hcp turns CP off silently"
@@ -219,17 +205,3 @@ def _attention(place: Site) -> Verdict:
 
 
 VERDICTS = {"groups": _groups, "checks": _checks, "recipe": _recipe, "attention": _attention}
-
-
-def _similar(module: Module, name: str) -> Iterator[str]:
-    from difflib import get_close_matches
-
-    nodes = {node.name: node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    yield from (module.where(nodes[match]) for match in get_close_matches(name, nodes, cutoff=0.5))
-
-
-def examples(place: Site) -> list[str]:
-    """The examples that make a collection by hand and leave hcp empty, as paths from the root."""
-    root = place.target.root
-    found = (Path(path).relative_to(root).as_posix() for path in sorted((root / "examples").rglob("pretrain_*.py")))
-    return [path for path in found if "hcp=None" in place.read(path)]

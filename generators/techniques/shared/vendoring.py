@@ -26,6 +26,13 @@ def add_files(header: str, contents: Mapping[str, str]) -> list[AddFile]:
     return [AddFile(path=path, content=header + content) for path, content in contents.items()]
 
 
+def rendered(source: Path, contents: Mapping[str, str], **facts: object) -> list[AddFile]:
+    """New files by path from templates by name, below the header of a source of the target."""
+    from skillgen.kernel.render import render
+
+    return add_files(header(source), {path: render(template, **facts) for path, template in contents.items()})
+
+
 def one_line_below_imports(source: str) -> str:
     """The source as a formatter leaves it that wants two blank lines below imports only above a definition."""
     body = ast.parse(source).body

@@ -4,6 +4,7 @@ from skillgen.kernel.option import Option
 
 NAME = "vision-dp-over-cp"
 SUMMARY = "shard the vision encoder's images over the context-parallel ranks"
+PRODUCTS = ("megatron-bridge",)  # of which it patches trees
 OPTIONS: dict[str, Option] = {
     "splitter": Option(
         ("balanced", "mcore"),

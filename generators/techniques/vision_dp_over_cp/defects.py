@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from skillgen.kernel.source import Function, Method, Module, Source, calls, dotted, parameters, walk
-from skillgen.techniques.vision_dp_over_cp.evidence import SLICERS, Fact
+from skillgen.techniques.shared.evidence import Fact, last_name
+from skillgen.techniques.vision_dp_over_cp.evidence import SLICERS
 
 EXPLAINED = {
     "idle-rank-skips-tower": "a rank without items skips the tower, whose parameters then get no gradient",
@@ -35,16 +36,12 @@ def defects(source: Source, method: Method, tower: list[ast.Call]) -> list[tuple
     return [(slug, found[slug]) for slug in EXPLAINED if slug in found]
 
 
-def _last(node: ast.AST) -> str:
-    return (dotted(node) or "").rpartition(".")[2]
-
-
 def _idle_rank(module: Module, function: Function, tower: list[ast.Call]) -> Iterator[tuple[str, Fact]]:
     encodes = {id(call) for call in tower}
     for branch in walk(function):
         if not isinstance(branch, ast.If):
             continue
-        blanks = [call for node in branch.orelse for call in calls(node) if _last(call.func) in _BLANKS]
+        blanks = [call for node in branch.orelse for call in calls(node) if last_name(call.func) in _BLANKS]
         if blanks and any(id(call) in encodes for node in branch.body for call in calls(node)):
             yield "idle-rank-skips-tower", Fact(module, branch)
             for keyword in (keyword for call in blanks for keyword in call.keywords):
@@ -75,16 +72,16 @@ def _gather(module: Module, cls: ast.ClassDef, call: Fact) -> Iterator[tuple[str
     if len(call.node.args) < needed and not any(isinstance(arg, ast.Starred) for arg in call.node.args):
         yield "gather-call-incomplete", call
     backward = methods["backward"]
-    reductions = [inner for inner in calls(backward) if _last(inner.func) in _COLLECTIVES]
+    reductions = [inner for inner in calls(backward) if last_name(inner.func) in _COLLECTIVES]
     if not reductions:
         yield "backward-drops-gradients", Fact(module, backward)
     copies = any(isinstance(node, ast.Attribute) and node.attr == "clone" for node in walk(backward))
     for inner in reductions:
         if (
-            _last(inner.func) == "all_reduce"
+            last_name(inner.func) == "all_reduce"
             and not copies
             and inner.args
-            and _last(inner.args[0]) in parameters(backward)
+            and last_name(inner.args[0]) in parameters(backward)
         ):
             yield "backward-reduces-in-place", Fact(module, inner)
 
@@ -112,6 +109,6 @@ def _given_split(module: Module, function: Function) -> Iterator[tuple[str, Fact
             and isinstance(branch.test.ops[0], ast.Is)
         ):
             given = dotted(branch.test.left)
-            splits = any(_last(call.func).endswith("_cp_split") for node in branch.body for call in calls(node))
+            splits = any(last_name(call.func).endswith("_cp_split") for node in branch.body for call in calls(node))
             if splits and not branch.orelse and given in parameters(function):
                 yield "given-split-not-expanded", Fact(module, branch)

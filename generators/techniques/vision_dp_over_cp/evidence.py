@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from skillgen.kernel.source import Function, Method, Module, Source, calls, dotted, parameters, walk
+from skillgen.techniques.shared.evidence import Fact, names_in
 
 SLICERS = {
     "slice_batch_for_context_parallel",
@@ -17,48 +17,7 @@ SLICERS = {
     "get_packed_seq_cp_partition_indices",
 }
 SHARDED = re.compile(r"vision_dp\w*|AllGatherVision\w*|get_vision_cp_data|\w*_context_parallel_ranks_dynamic_res")
-ENCODER = re.compile(
-    r"visual|vision_(tower|model|encoder|backbone)|image_encoder|encode_images?|get_(image|video)_features"
-)
-PIXELS = re.compile(r"pixel|image|video|frames|patches|grid_thw")
-
-
-class Fact(NamedTuple):
-    """A node and the file it stands in."""
-
-    module: Module
-    node: ast.AST
-
-    @property
-    def where(self) -> str:
-        return self.module.where(self.node)
-
-
-def named_calls(function: ast.AST, name: str) -> list[ast.Call]:
-    """The calls of a dotted name in a function."""
-    return [call for call in calls(function) if dotted(call.func) == name]
-
-
-def import_of(module: Module, suffix: str) -> Fact | None:
-    """The import statement that brings in a module whose dotted name ends so."""
-    for node in module.nodes:
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        if any(f".{name}".endswith("." + suffix) for name in names):
-            return Fact(module, node)
-    return None
-
-
-def use_of(module: Module, within: ast.AST, name: str) -> Fact | None:
-    """The first place where an identifier is read, set, declared or passed; prose and imports do not count."""
-    for node in walk(within):
-        if name in (getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "arg", None)):
-            return Fact(module, node)
-    return None
+_SHARDED_TEXT = re.compile(SHARDED.pattern.encode())
 
 
 def forwards_everything(methods: dict[str, Method]) -> Fact | None:
@@ -79,7 +38,7 @@ def forwards_everything(methods: dict[str, Method]) -> Fact | None:
 def core_model(source: Source, module: Module, cls: ast.ClassDef, name: str) -> Fact | None:
     """A base class, annotation or constructor call of a megatron-core class with this name, in the class's lineage."""
     for where, owner in source.lineage(module, cls):
-        for node in walk(owner):
+        for node in walk(owner) if where.says(name) else ():
             if isinstance(node, (ast.Name, ast.Attribute)):
                 origin = where.origin(node) or ""
                 if origin.startswith("megatron.core.") and origin.endswith("." + name):
@@ -90,7 +49,7 @@ def core_model(source: Source, module: Module, cls: ast.ClassDef, name: str) -> 
 def rejects_context_parallelism(source: Source, module: Module, cls: ast.ClassDef) -> Fact | None:
     """A check in the provider that raises for every context parallel size above 1."""
     for where, owner in source.lineage(module, cls):
-        for node in walk(owner):
+        for node in walk(owner) if where.says("context_parallel_size") else ():
             if isinstance(node, ast.If) and any(isinstance(child, ast.Raise) for child in node.body):
                 tests = _operands(node.test, ast.Or)
                 if any(_compares_cp(test, (ast.NotEq, ast.Gt), (ast.GtE,)) for test in tests):
@@ -123,7 +82,7 @@ def _compares_cp(test: ast.AST, with_one: tuple[type, ...], with_two: tuple[type
 def sharded_already(module: Module, cls: ast.ClassDef) -> list[Fact]:
     """Uses of a vision sharding that the target has already, the first of each name."""
     found: dict[str, Fact] = {}
-    for node in walk(cls):
+    for node in walk(cls) if _SHARDED_TEXT.search(module.text) else ():
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         if name and SHARDED.fullmatch(name):
             found.setdefault(name, Fact(module, node))
@@ -171,29 +130,6 @@ def _reaches(
     return any(_reaches(inner, where, methods, wanted, seen | {id(body)}) for inner in calls(body))
 
 
-def encoder_like(module: Module) -> Iterator[tuple[ast.ClassDef, list[Fact]]]:
-    """Classes that call something named like a vision encoder on something named like pixels."""
-    for cls in module.classes.values():
-        found = []
-        for call in calls(cls):
-            name = (dotted(call.func) or "").split(".")
-            given = [*(keyword.arg for keyword in call.keywords), *_names(call.args), *_names(call.keywords)]
-            if (
-                name[0] == "self"
-                and ENCODER.fullmatch(name[-1].lstrip("_"))
-                and any(map(PIXELS.search, filter(None, given)))
-            ):
-                found.append(Fact(module, call))
-        if found:
-            yield cls, found
-
-
-def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        for child in walk(node):
-            yield getattr(child, "id", None) or getattr(child, "attr", None) or ""
-
-
 def items_coupled(module: Module, attention: ast.ClassDef) -> Fact | None:
     """The attention call of a packed tower that lets the items of one call attend to one another.
 
@@ -215,7 +151,7 @@ def items_coupled(module: Module, attention: ast.ClassDef) -> Fact | None:
         mask = call.args[3] if mask is None and len(call.args) > 3 else mask
         if mask is None or isinstance(mask, ast.Constant):
             return Fact(module, call)
-        from_outside = [name for name in _names([mask]) if name in names and name != "self"]
+        from_outside = [name for name in names_in([mask]) if name in names and name != "self"]
         if from_outside and not any(_given(module, attention, function, name) for name in from_outside):
             return Fact(module, call)
     return None if attending else Fact(module, attention)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.errors import SkillgenError
-from skillgen.kernel.model import AddField, AddFile, AddImport, AddText, Edit, FamilyPlan, Row
-from skillgen.techniques.shared import vendoring
+from skillgen.kernel.model import AddField, AddFile, AddImport, Edit, FamilyPlan, Row
+from skillgen.techniques.shared import pages, vendoring
 from skillgen.techniques.vision_dp_over_cp import NAME
-from skillgen.techniques.vision_dp_over_cp import sites as vision_sites
 
 if TYPE_CHECKING:
-    from skillgen.kernel.target import Target
-    from skillgen.techniques.shared.adapter import Site
+    from pathlib import Path
+
+    from skillgen.kernel.source import Source
+    from skillgen.techniques.vision_dp_over_cp.adapter import Site
 
 RUNTIME = "models/common/vision_sharding"
 MCORE_HELPERS = (
@@ -28,16 +29,19 @@ vision_dp_over_cp: bool = {default}
 """
 
 
-def rows(target: Target) -> list[Row]:
+def rows(source: Source) -> list[Row]:
     """The verdict on every family of the target."""
-    return vision_sites.classify(target, technique=NAME)
+    from skillgen.techniques.vision_dp_over_cp import sites
+
+    return sites.classify(source)
 
 
-def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
+def plan(source: Source, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     """The edits that give one family the technique; the caller has checked that the family is plannable."""
     from skillgen.kernel.render import sections
+    from skillgen.techniques.vision_dp_over_cp import sites
 
-    site, _ = vision_sites.find_site(target, family)
+    site, _ = sites.find_site(source, family)
     splitter = options.get("splitter") or _splitter_in_place(site)
     if splitter not in site.adapter.splitters:
         raise SkillgenError(
@@ -55,10 +59,8 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
             AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",))
         )
         edits += _runtime(site)
-    notes = () if site.tests_root else ("no-test-tree",)
-    return FamilyPlan(
-        NAME, family, (*edits, *_tests(site, splitter), *_docs(site, splitter)), notes, site.adapter.verified
-    )
+    edits += [*_tests(site, splitter), *_docs(site, splitter)]
+    return FamilyPlan(NAME, family, tuple(edits), verified=site.adapter.verified)
 
 
 def _splitter_in_place(site: Site) -> str:
@@ -70,7 +72,7 @@ def _splitter_in_place(site: Site) -> str:
 def _fields(site: Site) -> list[Edit]:
     code = FIELD.format(default=site.adapter.default)
     places = [(site.provider_path, cls) for cls in site.providers]
-    places += [(f"{_package(site)}/{place.path}", place.cls) for place in site.other_providers]
+    places += [(site.shown(place.path), place.cls) for place in site.other_providers]
     return [AddField(path=path, cls=cls, code=code) for path, cls in places]
 
 
@@ -78,8 +80,7 @@ def _runtime(site: Site) -> list[Edit]:
     """The runtime as it stands, under the target's copyright header."""
     from skillgen.kernel.resources import runtime_sources
 
-    folder = f"{_package(site)}/{RUNTIME}"
-    header = _header(site)
+    folder, header = site.shown(RUNTIME), vendoring.header(_like(site))
     edits: list[Edit] = []
     package = AddFile(path=f"{folder.rpartition('/')[0]}/__init__.py", content=header.rstrip("\n") + "\n")
     there = site.target.root / package.path
@@ -90,57 +91,34 @@ def _runtime(site: Site) -> list[Edit]:
     return [*edits, *vendoring.add_files(header, files)]
 
 
-def _tests(site: Site, splitter: str) -> list[Edit]:
-    from skillgen.kernel.render import render
-
+def _tests(site: Site, splitter: str) -> list[AddFile]:
     if not site.tests_root:
         return []
-    models, family = f"{site.tests_root}/unit_tests/models", site.adapter.family
-    facts = {
-        "site": site,
-        "splitter": splitter,
-        "model_module": _module_of(site, site.model_path),
-        "provider_module": _module_of(site, site.provider_path),
-        "runtime_module": f"megatron.bridge.{RUNTIME.replace('/', '.')}",
-    }
+    models, family = f"{site.unit_tests}/models", site.adapter.family
     wanted = {f"{models}/{site.adapter.tests}/test_{family}_vision_dp_over_cp.py": f"{family}.py.j2"}
     if splitter == "balanced":
         wanted[f"{models}/common/test_vision_sharding.py"] = "runtime.py.j2"
-    files = {path: render(f"vision_dp_over_cp/tests/{template}", **facts) for path, template in wanted.items()}
-    return list(vendoring.add_files(_header(site), files))
+    return vendoring.rendered(
+        _like(site),
+        {path: f"vision_dp_over_cp/tests/{template}" for path, template in wanted.items()},
+        site=site,
+        splitter=splitter,
+        model_module=site.module_of(site.model_path),
+        provider_module=site.module_of(site.provider_path),
+        runtime_module=site.module_of(site.shown(RUNTIME)),
+    )
 
 
 def _docs(site: Site, splitter: str) -> list[Edit]:
-    """A section in every documentation tree that describes the model; superseded versions are left alone."""
+    """A section in every documentation tree that describes the model."""
     from skillgen.kernel.render import render
 
-    if not site.docs_root:
+    if not (found := pages.guides(site.target, site.adapter.docs)):
         return []
-    root = site.target.root
-    pages = sorted((root / site.docs_root).rglob(f"{site.adapter.docs}.md*"))
-    frozen = root / site.docs_root / "fern" / "versions"
-    pages = [page for page in pages if frozen not in page.parents or (frozen / "nightly") in page.parents]
-    edits: list[Edit] = []
-    for page in pages:
-        text = render("vision_dp_over_cp/docs.md.j2", site=site, splitter=splitter)
-        lines = page.read_text(encoding="utf-8").splitlines()
-        edits.append(
-            AddText(
-                path=page.relative_to(root).as_posix(),
-                text=text,
-                before="## Examples" if "## Examples" in lines else None,
-            )
-        )
-    return edits
+    text = render("vision_dp_over_cp/docs.md.j2", site=site, splitter=splitter)
+    return [*pages.add_section(site.target, found, text, before="## Examples")]
 
 
-def _package(site: Site) -> str:
-    return site.target.package.relative_to(site.target.root).as_posix()
-
-
-def _module_of(site: Site, path: str) -> str:
-    return "megatron.bridge." + path.removeprefix(_package(site) + "/").removesuffix(".py").replace("/", ".")
-
-
-def _header(site: Site) -> str:
-    return vendoring.header(site.target.package / "models/model_provider.py")
+def _like(site: Site) -> Path:
+    """The source whose header new files get."""
+    return site.target.package / "models/model_provider.py"

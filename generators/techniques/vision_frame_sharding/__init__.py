@@ -4,6 +4,7 @@ from skillgen.kernel.option import Option
 
 NAME = "vision-frame-sharding"
 SUMMARY = "shard the images and frames of NeMo Automodel's vision encoders over the context-parallel ranks"
+PRODUCTS = ("automodel",)  # of which it patches trees
 OPTIONS: dict[str, Option] = {
     "trainable": Option(
         (True, False),

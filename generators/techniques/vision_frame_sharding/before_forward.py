@@ -16,7 +16,7 @@ from skillgen.kernel.model import (
 )
 
 if TYPE_CHECKING:
-    from skillgen.techniques.shared.adapter import FrameSite
+    from skillgen.techniques.vision_frame_sharding.adapter import FrameSite
 
 DISTRIBUTED = "nemo_automodel.components.distributed"
 GLUE = f"{DISTRIBUTED}.vision_frame_sharding"

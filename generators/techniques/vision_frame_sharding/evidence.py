@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from skillgen.kernel.source import Function, Method, Module, Source, calls, dotted, parameters, walk
 from skillgen.techniques.shared.adapter import Call
-from skillgen.techniques.vision_dp_over_cp.evidence import ENCODER, Fact, encoder_like, named_calls, use_of
+from skillgen.techniques.shared.evidence import ENCODER, Fact, encoder_like, named_calls, use_of
 
 HOOK = "prepare_model_inputs_for_cp"
 OWN = "components/distributed/cp_vision_frame_shard.py"  # the target's own frame sharding, where it has one
@@ -58,7 +58,7 @@ def _multimodal(module: Module, base: ast.expr) -> bool:
 
 def denies_context_parallelism(module: Module, cls: ast.ClassDef) -> Fact | None:
     """`supports_cp` set to False in the capabilities that a class declares."""
-    for node in walk(cls):
+    for node in walk(cls) if module.says("supports_cp") else ():
         if isinstance(node, ast.AnnAssign):
             name, value = dotted(node.target), node.value
         elif isinstance(node, ast.keyword):
@@ -102,7 +102,7 @@ def about_recipes(source: Source) -> list[tuple[str, Fact]]:
 
 def _before_cp(source: Source) -> Iterator[tuple[str, Fact]]:
     module = source.module(RECIPE) if source.has(RECIPE) else None
-    for node in module.nodes if module else ():
+    for node in module.statements if module else ():
         if (
             module
             and isinstance(node, ast.With)
@@ -129,9 +129,9 @@ def _distillation(source: Source) -> Iterator[tuple[str, Fact]]:
     if not (source.has(OWN) and source.has(RECIPE) and source.has(DISTILLATION)):
         return
     parent, child = source.module(RECIPE), source.module(DISTILLATION)
-    published = {node.name for node in parent.nodes if isinstance(node, Function) and _publishes(node)}
-    steps = [node for node in child.nodes if isinstance(node, Function) and node.name in published]
-    if not any(_publishes(node) for node in child.nodes if isinstance(node, Function)):
+    published = {node.name for node in parent.statements if isinstance(node, Function) and _publishes(node)}
+    steps = [node for node in child.statements if isinstance(node, Function) and node.name in published]
+    if not any(_publishes(node) for node in child.statements if isinstance(node, Function)):
         yield from (("distillation-publishes-nothing", Fact(child, node)) for node in steps[:1])
 
 

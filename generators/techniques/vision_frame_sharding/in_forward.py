@@ -15,10 +15,10 @@ from skillgen.kernel.model import (
     ReplaceText,
     ReplaceWords,
 )
-from skillgen.techniques.shared.passages import stands_in
+from skillgen.techniques.shared.pages import stands_in
 
 if TYPE_CHECKING:
-    from skillgen.techniques.shared.adapter import FrameSite
+    from skillgen.techniques.vision_frame_sharding.adapter import FrameSite
 
 POLICY = "CpVisionFrameShardingConfig"
 CONTEXT = "_cp_vision_frame_sharding_context"

@@ -5,23 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from skillgen.kernel.errors import AnchorDrift, SkillgenError
 from skillgen.kernel.model import Outcome, Row
-from skillgen.kernel.source import Method, Module, Source, SourceSyntaxError, calls, dotted
-from skillgen.techniques.shared.adapter import FrameAdapter, FrameSite, Layout
+from skillgen.kernel.source import Method, Module, Source
+from skillgen.techniques.shared import verdicts
+from skillgen.techniques.shared.evidence import Fact, import_of, resembling, similar, use_of
 from skillgen.techniques.shared.found import adapters
-from skillgen.techniques.vision_dp_over_cp.evidence import ENCODER, Fact, import_of, use_of
+from skillgen.techniques.vision_frame_sharding import NAME as TECHNIQUE
 from skillgen.techniques.vision_frame_sharding import evidence
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
-if TYPE_CHECKING:
-    from skillgen.kernel.target import Target
-
-TECHNIQUE = "vision-frame-sharding"
 FAMILIES = "skillgen.techniques.vision_frame_sharding.families"
 MODELS = "components/models"
 VERIFIED = "0.7.0 and main at 36044ad3d"
@@ -33,37 +30,27 @@ _HOOK = re.compile(rb"def " + evidence.HOOK.encode() + rb"\b")
 _VISION_CONFIG = re.compile(rb"\bvision_config\b")
 
 
-def classify(target: Target, technique: str = TECHNIQUE) -> list[Row]:
+def classify(source: Source) -> list[Row]:
     """One row per model folder that owns a vision tower or calls one, in the order of their names."""
-    if target.product != "automodel":
-        return []
-    tree = _Tree(target, technique)
+    tree = _Tree(source)
     known = {adapter.family: adapter for adapter in adapters(FAMILIES)}
     rows = []
     for family in sorted({*known, *tree.folders}):
-        try:
-            row = tree.known(known[family]) if family in known else None
-            found = row[1] if row else tree.unknown(family)
-        except AnchorDrift as drift:
-            notes = (f"sought: {drift.sought}", f"verified: {drift.verified}")
-            near = drift.nearest or (drift.where,)
-            found = Row(technique, family, Outcome.DRIFT, "anchor-moved", drift.message, near, notes=notes)
-        except SourceSyntaxError as error:
-            found = Row(technique, family, Outcome.REFUSED, error.code, error.message, (error.where,))
-        rows += [found] if found else []
+        rows += verdicts.folded(TECHNIQUE, family, tree.rows, family, known.get(family))
     return rows
 
 
-def find_site(target: Target, family: str, technique: str = TECHNIQUE) -> tuple[FrameSite, Row]:
+def find_site(source: Source, family: str) -> tuple[FrameSite, Row]:
     """The place and the verdict of one family; raises AnchorDrift where the verdict would be drift."""
     known = {adapter.family: adapter for adapter in adapters(FAMILIES)}
     if family not in known:
-        raise SkillgenError("unknown-family", f"no family is called {family!r}", hint=f"one of: {', '.join(known)}")
-    found = _Tree(target, technique).known(known[family])
+        raise verdicts.unknown(family, [*known])
+    found = _Tree(source).known(known[family])
     if found is None:
-        raise SkillgenError("family-absent", f"{family} is not in this target", where=str(target.root))
+        raise verdicts.absent(source.target, f"{family} is not in this target")
     if found[0] is None:
-        raise SkillgenError(found[1].reason, f"{family} cannot be patched: {found[1].detail}", where=str(target.root))
+        message, where = f"{family} cannot be patched: {found[1].detail}", str(source.target.root)
+        raise SkillgenError(found[1].reason, message, where=where)
     return found[0], found[1]
 
 
@@ -71,12 +58,7 @@ def find_site(target: Target, family: str, technique: str = TECHNIQUE) -> tuple[
 class _Tree:
     """One target while it is being read."""
 
-    target: Target
-    technique: str
-
-    @cached_property
-    def source(self) -> Source:
-        return Source(self.target.root, self.target.package)
+    source: Source
 
     @cached_property
     def folders(self) -> dict[str, list[str]]:
@@ -98,6 +80,12 @@ class _Tree:
     def recipes(self) -> list[tuple[str, Fact]]:
         return evidence.about_recipes(self.source)
 
+    def rows(self, family: str, adapter: FrameAdapter | None) -> list[Row]:
+        """The row of a family that an adapter knows, or else of its folder."""
+        found = self.known(adapter) if adapter else None
+        row = found[1] if found else self.unknown(family)
+        return [row] if row else []
+
     def known(self, adapter: FrameAdapter) -> tuple[FrameSite | None, Row] | None:
         """The site of a family, if it can have one, and its row; None where the family is not there."""
         source = self.source
@@ -111,7 +99,7 @@ class _Tree:
         module = source.module(adapter.path)
         cls = module.classes.get(adapter.cls)
         if cls is None:
-            raise self._drift(adapter, module, f"class {adapter.cls}", _similar(module, adapter.cls))
+            raise self._drift(adapter, module, f"class {adapter.cls}", similar(module, adapter.cls, ast.ClassDef))
         methods = source.methods(module, cls)
         patch = import_of(module, "components.distributed.vision_frame_sharding")
         hook = evidence.hook(methods)
@@ -120,7 +108,7 @@ class _Tree:
         layout = self._layout(adapter, module, methods, patched=patch is not None)
         site = self._site(adapter, layout, module)
         if patch:
-            return self._verdict(site, Outcome.APPLIED, "patched-by-skillgen", "this family carries our patch", patch)
+            return self._verdict(site, *verdicts.OURS, "this family carries our patch", patch)
         found = [evidence.find(module, methods, call) for call in layout.calls]
         facts = [Fact(method.module, node) for method, nodes in found if method for node in nodes]
         if adapter.refused:
@@ -146,18 +134,17 @@ class _Tree:
         notes: list[tuple[str, Fact]] | tuple[()] = (),
     ) -> tuple[FrameSite, Row]:
         layout, weak = site.layout, list(dict(weak).items())
-        where = tuple(dict.fromkeys(fact.where for fact in (*facts, *(fact for _, fact in weak))))
+        where = verdicts.places((*facts, *(fact for _, fact in weak)))
         detail = "; ".join([detail, *(evidence.EXPLAINED[slug] for slug, _ in (*weak, *notes))])
         words = (
             f"unit:{layout.unit}",
             f"form:{layout.form}",
             *(f"defect:{slug} {fact.where}" for slug, fact in weak),
             *(f"{slug} {fact.where}" for slug, fact in notes),
-            *(() if site.tests_root else ("no-test-tree",)),
+            *verdicts.about_tests(site.target),
         )
         plannable = outcome in (Outcome.APPLICABLE, Outcome.UPGRADE) and layout.edits is not None
-        row = Row(self.technique, site.adapter.family, outcome, reason, detail, where, plannable, words)
-        return replace(site, evidence=where), row
+        return site, Row(TECHNIQUE, site.adapter.family, outcome, reason, detail, where, plannable, words)
 
     def _notes(self, module: Module, cls: ast.ClassDef, hook: Fact) -> list[tuple[str, Fact]]:
         takes_grids = any(getattr(arg, "arg", "") == "video_grid_thw" for arg in ast.walk(hook.node))
@@ -181,22 +168,17 @@ class _Tree:
             if all(calls_ if layout.patched else method for method, calls_ in found):
                 return layout
         sought = " or ".join(f"call {call.name} in {call.function}" for call in missing)
-        near = [node for call in missing for node in _resembling(module, call.name)]
+        near = [fact for call in missing for fact in resembling(module, module.tree, call.name)]
         raise self._drift(adapter, module, sought, near)
 
     def _site(self, adapter: FrameAdapter, layout: Layout, module: Module) -> FrameSite:
-        root = self.target.root
-        there = {name: name if (root / name).is_dir() else None for name in ("tests", "docs", "examples")}
         return FrameSite(
-            target=self.target,
+            source=self.source,
             adapter=adapter,
             layout=layout,
             path=module.shown,
             cls=adapter.cls,
             in_forward=self.source.has(evidence.OWN),
-            tests_root=there["tests"],
-            docs_root=there["docs"],
-            examples_root=there["examples"],
         )
 
     def _moved(self, adapter: FrameAdapter) -> None:
@@ -204,21 +186,19 @@ class _Tree:
         pattern = re.compile(rf"^class {adapter.cls}\b".encode(), re.MULTILINE)
         for path in self.source.files(MODELS, matching=pattern):
             module = self.source.module(path)
-            near = (module.where(module.classes[adapter.cls]),)
+            near = [Fact(module, module.classes[adapter.cls])]
             sought = f"class {adapter.cls} in {adapter.path}"
-            where = self.source.shown(adapter.path)
-            raise AnchorDrift(sought, where=where, verified=VERIFIED, nearest=near)
+            raise verdicts.drift(sought, self.source.shown(adapter.path), VERIFIED, near)
 
-    def _drift(self, adapter: FrameAdapter, module: Module, sought: str, near: list[Fact]) -> AnchorDrift:
-        nearest = tuple(dict.fromkeys(fact.where for fact in near))[:3]
+    def _drift(self, adapter: FrameAdapter, module: Module, sought: str, near: Iterable[Fact]) -> AnchorDrift:
         verified = adapter.layouts[0].verified if adapter.layouts else VERIFIED
-        return AnchorDrift(sought, where=module.where(), verified=verified, nearest=nearest)
+        return verdicts.drift(sought, module.where(), verified, near)
 
     def _without_tower(self, adapter: FrameAdapter) -> Row:
         module = self.source.module(adapter.path)
         where = module.where(module.classes.get(adapter.cls))
         assert adapter.refused is not None
-        return Row(self.technique, adapter.family, Outcome.REFUSED, *adapter.refused, (where,))
+        return Row(TECHNIQUE, adapter.family, Outcome.REFUSED, *adapter.refused, (where,))
 
     def unknown(self, family: str) -> Row | None:
         """The row of a folder that no adapter knows."""
@@ -235,18 +215,18 @@ class _Tree:
             configs = [use_of(module, module.tree, "vision_config") for module in modules]
             where = tuple(fact.where for fact in configs if fact)
             detail = "there is a vision configuration, and no module is built from it"
-            return Row(self.technique, family, Outcome.REFUSED, "no-vision-tower", detail, where) if where else None
+            return Row(TECHNIQUE, family, Outcome.REFUSED, "no-vision-tower", detail, where) if where else None
         if not hooks:
             return self._hookless(family, found)
-        where = tuple(dict.fromkeys(fact.where for fact in [*(fact for _, _, fact in found), *hooks]))[:4]
+        where = verdicts.places([*(fact for _, _, fact in found), *hooks])[:4]
         for module in modules:
             rejected = evidence.rejects_images(module)
             if rejected:
                 detail = "a batch with images is rejected under context parallelism"
                 where = (rejected.where, *where)
-                return Row(self.technique, family, Outcome.REFUSED, "context-parallel-rejects-images", detail, where)
+                return Row(TECHNIQUE, family, Outcome.REFUSED, "context-parallel-rejects-images", detail, where)
         detail = "a vision encoder is called under context parallelism, and no adapter covers it"
-        return Row(self.technique, family, Outcome.CANDIDATE, "unknown-encoder-call", detail, where)
+        return Row(TECHNIQUE, family, Outcome.CANDIDATE, "unknown-encoder-call", detail, where)
 
     def _hookless(self, family: str, found: list[tuple[Module, ast.ClassDef, Fact]]) -> Row:
         denied = [
@@ -254,19 +234,5 @@ class _Tree:
         ]
         detail = f"its vision inputs have no way into context parallelism: nothing defines `{evidence.HOOK}`"
         detail += ", and it declares supports_cp = False" if denied else ""
-        where = tuple(dict.fromkeys(fact.where for fact in [*(fact for _, _, fact in found), *denied]))[:4]
-        return Row(self.technique, family, Outcome.REFUSED, "no-context-parallel-hook", detail, where)
-
-
-def _similar(module: Module, name: str) -> list[Fact]:
-    from difflib import get_close_matches
-
-    return [Fact(module, module.classes[match]) for match in get_close_matches(name, module.classes, cutoff=0.5)]
-
-
-def _resembling(module: Module, name: str) -> Iterator[Fact]:
-    """Calls whose last name is the one sought, or that of an encoder."""
-    for call in calls(module.tree):
-        last = (dotted(call.func) or "").rpartition(".")[2]
-        if last == name.rpartition(".")[2] or ENCODER.fullmatch(last.lstrip("_")):
-            yield Fact(module, call)
+        where = verdicts.places([*(fact for _, _, fact in found), *denied])[:4]
+        return Row(TECHNIQUE, family, Outcome.REFUSED, "no-context-parallel-hook", detail, where)

@@ -6,32 +6,36 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.errors import SkillgenError
-from skillgen.kernel.model import AddField, AddImport, AddText, Edit, FamilyPlan, Row
-from skillgen.techniques.shared import vendoring
+from skillgen.kernel.model import AddField, AddFile, AddImport, Edit, FamilyPlan, Row
+from skillgen.techniques.shared import pages, vendoring
 from skillgen.techniques.vision_frame_sharding import NAME
-from skillgen.techniques.vision_frame_sharding import before_forward as frames_before_forward
-from skillgen.techniques.vision_frame_sharding import sites as frame_sites
 
 if TYPE_CHECKING:
-    from skillgen.kernel.target import Target
-    from skillgen.techniques.shared.adapter import FrameSite
+    from pathlib import Path
+
+    from skillgen.kernel.source import Source
+    from skillgen.techniques.vision_frame_sharding.adapter import FrameSite
 
 DISTRIBUTED = "components/distributed"
 TEMPLATES = "vision_frame_sharding"
+EXAMPLES = "examples"
 GUIDES = ("docs/guides/vlm", "fern/versions/nightly/pages/guides/vlm")
 RESULTS = "## Training Results"  # what a guide ends with
 
 
-def rows(target: Target) -> list[Row]:
+def rows(source: Source) -> list[Row]:
     """The verdict on every family of the target."""
-    return frame_sites.classify(target, technique=NAME)
+    from skillgen.techniques.vision_frame_sharding import sites
+
+    return sites.classify(source)
 
 
-def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
+def plan(source: Source, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     """The edits that give one family the technique; the caller has checked that the family is plannable."""
     from skillgen.kernel.render import sections
+    from skillgen.techniques.vision_frame_sharding import sites
 
-    site, _ = frame_sites.find_site(target, family)
+    site, _ = sites.find_site(source, family)
     trainable = _trainable(site, options.get("trainable"))
     assert site.layout.edits is not None
     code = sections(f"{TEMPLATES}/sites/{site.layout.code or f'{family}.py.j2'}", in_forward=site.in_forward)
@@ -45,8 +49,7 @@ def plan(target: Target, family: str, options: Mapping[str, Any]) -> FamilyPlan:
         *_example(site, trainable),
         *_docs(site, trainable),
     ]
-    notes = () if site.tests_root else ("no-test-tree",)
-    return FamilyPlan(NAME, family, tuple(edits), notes, site.layout.verified)
+    return FamilyPlan(NAME, family, tuple(edits), verified=site.layout.verified)
 
 
 def _trainable(site: FrameSite, asked: bool | None) -> bool:
@@ -59,7 +62,9 @@ def _trainable(site: FrameSite, asked: bool | None) -> bool:
                 hint="leave the option out",
             )
         return False
-    return frames_before_forward.trains(site) if asked is None else asked
+    from skillgen.techniques.vision_frame_sharding import before_forward
+
+    return before_forward.trains(site) if asked is None else asked
 
 
 def _capability(site: FrameSite) -> Edit:
@@ -70,11 +75,11 @@ def _capability(site: FrameSite) -> Edit:
 
 def _shared(site: FrameSite, trainable: bool) -> list[Edit]:
     """Configuration and recipes: part of every family's patch, there once."""
-    if not site.in_forward:
-        return frames_before_forward.shared_edits(site, trainable=trainable)
-    from skillgen.techniques.vision_frame_sharding import in_forward as frames_in_forward
+    from skillgen.techniques.vision_frame_sharding import before_forward, in_forward
 
-    return list(frames_in_forward.shared_edits(site))
+    if site.in_forward:
+        return in_forward.shared_edits(site)
+    return before_forward.shared_edits(site, trainable=trainable)
 
 
 def _runtime(site: FrameSite, trainable: bool) -> list[Edit]:
@@ -86,50 +91,43 @@ def _runtime(site: FrameSite, trainable: bool) -> list[Edit]:
     files = {f"{folder}/vision_frame_sharding.py": glue}
     for name, source in runtime_sources(without=("images",)).items():
         files[f"{folder}/vision_sharding/{name}"] = vendoring.one_line_below_imports(source)
-    return list(vendoring.add_files(_header(site), files))
+    return [*vendoring.add_files(vendoring.header(_like(site)), files)]
 
 
-def _tests(site: FrameSite, trainable: bool) -> list[Edit]:
-    from skillgen.kernel.render import render
-
+def _tests(site: FrameSite, trainable: bool) -> list[AddFile]:
     if not site.tests_root:
         return []
-    family, units = site.adapter.family, f"{site.tests_root}/unit_tests"
+    family, units = site.adapter.family, site.unit_tests
     wanted = {
         f"{units}/distributed/test_vision_frame_sharding.py": "runtime.py.j2",
         f"{units}/models/{family}/test_{family}_vision_frame_sharding.py": site.layout.tests or f"{family}.py.j2",
     }
     if site.in_forward:
         wanted[f"{units}/recipes/test_vlm_kd_frame_sharding.py"] = "kd.py.j2"
-    facts = {"site": site, "in_forward": site.in_forward, "trainable": trainable}
-    files = {path: render(f"{TEMPLATES}/tests/{template}", **facts) for path, template in wanted.items()}
-    return list(vendoring.add_files(_header(site), files))
+    templates = {path: f"{TEMPLATES}/tests/{template}" for path, template in wanted.items()}
+    return vendoring.rendered(_like(site), templates, site=site, in_forward=site.in_forward, trainable=trainable)
 
 
-def _example(site: FrameSite, trainable: bool) -> list[Edit]:
+def _example(site: FrameSite, trainable: bool) -> list[AddFile]:
     """A recipe that uses the policy, with the command of its A/B run."""
-    from skillgen.kernel.render import render
-
-    if not (site.examples_root and site.layout.example):
+    if not (site.target.folder(EXAMPLES) and site.layout.example):
         return []
-    path = f"{site.examples_root}/{site.layout.example}"
-    recipe = render(f"{TEMPLATES}/recipe.yaml.j2", path=path, trainable=trainable)
-    return list(vendoring.add_files(_header(site), {path: recipe}))
+    path = f"{EXAMPLES}/{site.layout.example}"
+    return vendoring.rendered(_like(site), {path: f"{TEMPLATES}/recipe.yaml.j2"}, path=path, trainable=trainable)
 
 
 def _docs(site: FrameSite, trainable: bool) -> list[Edit]:
     """A section in every guide to the model; those of released versions are left alone."""
     from skillgen.kernel.render import render
 
-    root, stem, found = site.target.root, site.adapter.docs, []
-    for folder in GUIDES if stem and site.docs_root else ():
-        for page in sorted((root / folder).glob(f"{stem}.md*")):
-            lines = page.read_text(encoding="utf-8").splitlines()
-            before = RESULTS if RESULTS in lines else None
-            text = render(f"{TEMPLATES}/docs.md.j2", site=site, in_forward=site.in_forward, trainable=trainable)
-            found.append(AddText(path=page.relative_to(root).as_posix(), text=text, before=before))
-    return list(found)
+    root, stem = site.target.root, site.adapter.docs
+    found = [page for folder in GUIDES if stem for page in sorted((root / folder).glob(f"{stem}.md*"))]
+    if not found:
+        return []
+    text = render(f"{TEMPLATES}/docs.md.j2", site=site, in_forward=site.in_forward, trainable=trainable)
+    return [*pages.add_section(site.target, found, text, before=RESULTS)]
 
 
-def _header(site: FrameSite) -> str:
-    return vendoring.header(site.target.package / f"{DISTRIBUTED}/config.py")
+def _like(site: FrameSite) -> Path:
+    """The source whose header new files get."""
+    return site.target.package / f"{DISTRIBUTED}/config.py"

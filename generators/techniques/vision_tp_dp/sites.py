@@ -6,16 +6,16 @@ import ast
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from skillgen.kernel.errors import AnchorDrift, SkillgenError
+from skillgen.kernel.errors import AnchorDrift
 from skillgen.kernel.model import Outcome, Row
-from skillgen.kernel.source import Function, Module, Source, SourceSyntaxError, calls, dotted, walk
+from skillgen.kernel.source import Function, Module, Source, calls, dotted, walk
+from skillgen.techniques.shared import verdicts
+from skillgen.techniques.shared.evidence import last_name, named_calls
+from skillgen.techniques.shared.site import TargetSite
+from skillgen.techniques.vision_tp_dp import NAME as TECHNIQUE
 
-if TYPE_CHECKING:
-    from skillgen.kernel.target import Target
-
-TECHNIQUE, FAMILY = "vision-tp-dp", "qwen3_vl"
+FAMILY = "qwen3_vl"
 VERIFIED = "0.6.2 and main at 067f987df"
 PARALLEL = "models/common/vision_parallel.py"  # ours
 MODEL, MODEL_CLASS = "models/qwen_vl/modelling_qwen3_vl/model.py", "Qwen3VLModel"
@@ -31,20 +31,9 @@ MAKER = PARALLEL.removesuffix(".py").replace("/", ".") + ".make_vision_groups"
 Verdict = tuple[Outcome, str, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Site:
-    """Qwen3-VL's place in one target. Paths are relative to the package."""
-
-    target: Target
-    source: Source
-
-    def shown(self, path: str) -> str:
-        """A path of the package, from the target's root."""
-        return self.source.shown(path)
-
-    def text(self, path: str) -> str:
-        """A text of the package, empty where there is none."""
-        return self.source.text(path).decode(errors="replace") if self.source.has(path) else ""
+@dataclass(frozen=True, kw_only=True)
+class Site(TargetSite):
+    """Qwen3-VL's place in one target."""
 
     @cached_property
     def providers(self) -> dict[str, list[str]]:
@@ -53,38 +42,28 @@ class Site:
         there = {path: [cls for cls in PROVIDERS[path] if cls in classes] for path, classes in found.items()}
         return {path: classes for path, classes in there.items() if classes}
 
-    def folder(self, name: str) -> str | None:
-        return name if (self.target.root / name).is_dir() else None
-
     def drift(self, path: str, sought: str, *near: str) -> AnchorDrift:
-        return AnchorDrift(sought, where=self.shown(path), verified=VERIFIED, nearest=tuple(near[:3]))
+        return verdicts.drift(sought, self.shown(path), VERIFIED, near)
 
 
-def site(target: Target, family: str = FAMILY) -> Site:
+def site(source: Source, family: str = FAMILY) -> Site:
     """The place of a family."""
     if family != FAMILY:
-        raise SkillgenError("unknown-family", f"no family is called {family!r}", hint=f"one of: {FAMILY}")
-    return Site(target, Source(target.root, target.package))
+        raise verdicts.unknown(family, [FAMILY])
+    return Site(source=source)
 
 
-def rows(target: Target) -> list[Row]:
-    """One row, where the target is Megatron-Bridge and has the model."""
-    if target.product != "megatron-bridge":
-        return []
-    place = site(target)
-    notes = () if place.folder("tests") else ("no-test-tree",)
-    try:
-        found = _verdict(place)
-    except AnchorDrift as drift:
-        told = (f"sought: {drift.sought}", f"verified: {drift.verified}")
-        near = drift.nearest or (drift.where,)
-        return [Row(TECHNIQUE, FAMILY, Outcome.DRIFT, "anchor-moved", drift.message, near, notes=told)]
-    except SourceSyntaxError as error:
-        return [Row(TECHNIQUE, FAMILY, Outcome.REFUSED, error.code, error.message, (error.where,))]
+def rows(source: Source) -> list[Row]:
+    """One row, where the target has the model."""
+    return verdicts.folded(TECHNIQUE, FAMILY, _rows, site(source))
+
+
+def _rows(place: Site) -> list[Row]:
+    found = _verdict(place)
     if found is None:
         return []
-    outcome, reason, detail, evidence = found
-    return [Row(TECHNIQUE, FAMILY, outcome, reason, detail, evidence, outcome is Outcome.APPLICABLE, notes)]
+    notes = verdicts.about_tests(place.target)
+    return [Row(TECHNIQUE, FAMILY, *found, plannable=found[0] is Outcome.APPLICABLE, notes=notes)]
 
 
 def _verdict(place: Site) -> Verdict | None:
@@ -99,17 +78,17 @@ def _verdict(place: Site) -> Verdict | None:
     made = [call for call in calls(init) if module.origin(call.func) == f"megatron.bridge.{MAKER}"]
     if made:
         detail = "the vision tower has process groups of its own"
-        return Outcome.APPLIED, "patched-by-skillgen", detail, (module.where(made[0]),)
-    encoder = [call for call in calls(forward) if dotted(call.func) == "self.vision_model"]
+        return *verdicts.OURS, detail, (module.where(made[0]),)
+    encoder = named_calls(forward, "self.vision_model")
     if not encoder:
         raise place.drift(MODEL, f"call self.vision_model in {MODEL_CLASS}.forward", module.where(forward))
     for path in place.providers:
         line = _line(place.text(path), r"^    vision_tp_size: ")
         if line:
             detail = "the provider has degrees for the vision tower"
-            return Outcome.UPSTREAM, "upstream-has-it", detail, (f"{place.shown(path)}:{line}",)
+            return *verdicts.THEIRS, detail, (f"{place.shown(path)}:{line}",)
     where = tuple(module.where(call) for call in encoder)
-    built = [call for call in calls(init) if (dotted(call.func) or "").rpartition(".")[2] == "_from_config"]
+    built = [call for call in calls(init) if last_name(call.func) == "_from_config"]
     if built:
         detail = "the vision tower is Hugging Face's and knows no tensor parallelism: each rank holds all of it"
         return Outcome.REFUSED, "tower-without-tensor-parallelism", detail, (module.where(built[0]), *where)

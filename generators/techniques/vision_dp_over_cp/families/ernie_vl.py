@@ -1,7 +1,8 @@
 """ERNIE 4.5 VL: HF's tower and resampler bound to the model; only positions are sliced for CP, not the sequence."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="ernie_vl",

@@ -1,7 +1,8 @@
 """EXAONE 4.5: an inline block in `forward` that always shards over CP, with a gather of its own."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="exaone45",

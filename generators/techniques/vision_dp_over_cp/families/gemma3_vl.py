@@ -1,7 +1,8 @@
 """Gemma 3 VL: HF's `get_image_features` on images of one size. From 0.6 on the provider rejects CP."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="gemma3_vl",

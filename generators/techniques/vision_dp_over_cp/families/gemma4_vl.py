@@ -1,7 +1,8 @@
 """Gemma 4 VL: `get_image_features` runs tower and embedder on padded patches; the number of rows depends on data."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="gemma4_vl",

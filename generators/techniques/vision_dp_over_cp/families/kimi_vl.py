@@ -1,7 +1,8 @@
 """Kimi K2.5: `_extract_image_features` runs a remote tower and a projector on lists, one tensor per grid row."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="kimi_vl",

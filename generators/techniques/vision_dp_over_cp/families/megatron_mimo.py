@@ -1,7 +1,8 @@
 """Megatron MIMO: megatron-core's `MimoModel` around an encoder class that the user supplies."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="megatron_mimo",

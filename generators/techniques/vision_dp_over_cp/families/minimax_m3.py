@@ -1,7 +1,8 @@
 """MiniMax M3: `_project_vision` runs tower and projector. Its attention has no mask, which couples all items."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="minimax_m3",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import AddMethod, Edit, InsertAfter, InsertBefore, Outcome, ReplaceCallee
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place, Site
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter, Site
 
 
 def edits(site: Site, code: Mapping[str, str]) -> list[Edit]:

@@ -1,7 +1,8 @@
 """Nemotron VL: a wrapper whose forward is megatron-core's `LLaVAModel`."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="nemotron_vl",

@@ -1,7 +1,8 @@
 """Qwen2.5-Omni: `forward` calls the tower itself, once for images and once for videos."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="qwen25_omni",

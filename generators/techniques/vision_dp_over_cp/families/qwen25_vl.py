@@ -1,7 +1,8 @@
 """Qwen2.5-VL: HF's feature methods bound to the model; nothing slices the sequence for CP."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="qwen25_vl",

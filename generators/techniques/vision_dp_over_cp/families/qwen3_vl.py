@@ -1,7 +1,8 @@
 """Qwen3-VL and Qwen3.5: an inline block in `forward` that shards over CP itself, under `vision_dp_when_cp`."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="qwen3_vl",

@@ -1,7 +1,8 @@
 """Step 3.7: `_encode_images_for_insert` encodes a list of image batches; the CP group is kept but never used."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Adapter, Call, Example, Place
+from skillgen.techniques.shared.adapter import Call, Example, Place
+from skillgen.techniques.vision_dp_over_cp.adapter import Adapter
 
 ADAPTER = Adapter(
     family="stepfun",

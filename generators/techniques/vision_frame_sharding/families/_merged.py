@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from skillgen.kernel.model import AddImport, Edit, InsertBefore, RemoveImport, ReplaceCallee
-from skillgen.techniques.shared.adapter import Call, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call
+from skillgen.techniques.vision_frame_sharding.adapter import FrameSite, Layout
 
 UPSTREAM = "maybe_distribute_visual"
 

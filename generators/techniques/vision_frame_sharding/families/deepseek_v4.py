@@ -1,7 +1,8 @@
 """DeepSeek V4: the tower runs once per image, in a loop over the placeholders that a rank was left with."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, Layout
 
 ADAPTER = FrameAdapter(
     family="deepseek_v4",

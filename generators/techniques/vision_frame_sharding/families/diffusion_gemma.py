@@ -1,7 +1,8 @@
 """DiffusionGemma: a text model that denoises blocks, without a vision tower."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Example, FrameAdapter
+from skillgen.techniques.shared.adapter import Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter
 
 ADAPTER = FrameAdapter(
     family="diffusion_gemma",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import Edit, InsertBefore, Outcome, PassKeyword, ReplaceCallee
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
 PREPARE, FEATURES = "_cp_sunk_prepare_inputs", "self.model.get_image_features"
 FLAG = "supports_cp_vision_frame_sharding=True"

@@ -1,7 +1,8 @@
 """HunyuanImage 3: generates images; the vision encoder of the release is not built."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Example, FrameAdapter
+from skillgen.techniques.shared.adapter import Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter
 
 ADAPTER = FrameAdapter(
     family="hunyuan_image3",

@@ -1,7 +1,8 @@
 """Kimi K3: `forward` replaces each placeholder by an image's rows, after the ids were cut for context parallelism."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, Layout
 
 ADAPTER = FrameAdapter(
     family="kimi_k3",

@@ -1,7 +1,8 @@
 """MiMo V2.5 in its own folder: the text model alone."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Example, FrameAdapter
+from skillgen.techniques.shared.adapter import Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter
 
 ADAPTER = FrameAdapter(
     family="mimo_v25",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import Edit, InsertBefore, Outcome, ReplaceCallee
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
 SPLICE, TOWER = "_splice_multimodal", "self.vision_tower"
 

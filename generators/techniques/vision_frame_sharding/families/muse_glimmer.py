@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import AddMethod, Edit, InsertBefore, Outcome, ReplaceStatement
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
 INNER = "MuseGlimmerModel"
 ENCODE = """\

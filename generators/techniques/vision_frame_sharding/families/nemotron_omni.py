@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import AddMethod, Edit, InsertBefore, Outcome, ReplaceCallee
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
 HOOK = "prepare_model_inputs_for_cp"
 CALLS = {"tiles": "extract_feature", "video": "extract_video_feature"}

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from skillgen.kernel.model import Edit, Outcome, ReplaceWords
-from skillgen.techniques.shared.adapter import Example, FrameAdapter, FrameSite
+from skillgen.techniques.shared.adapter import Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite
 from skillgen.techniques.vision_frame_sharding.families import _merged
 
 

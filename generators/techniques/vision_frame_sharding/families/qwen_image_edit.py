@@ -1,7 +1,8 @@
 """Qwen-Image-Edit: a diffusion transformer on cached latents; no tower runs in a step."""
 
 from skillgen.kernel.model import Outcome
-from skillgen.techniques.shared.adapter import Example, FrameAdapter
+from skillgen.techniques.shared.adapter import Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter
 
 ADAPTER = FrameAdapter(
     family="qwen_image_edit",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from skillgen.kernel.model import AddImport, AddMethod, Edit, Outcome, ReplaceCallee, ReplaceExpression
-from skillgen.techniques.shared.adapter import Call, Example, FrameAdapter, FrameSite, Layout
+from skillgen.techniques.shared.adapter import Call, Example
+from skillgen.techniques.vision_frame_sharding.adapter import FrameAdapter, FrameSite, Layout
 
 PROCESS = "Step3p7Model._process_image_input"
 SUSPENDED = ("nemo_automodel.components.distributed.context_parallel.utils", ("cp_dispatcher_suspended",))
