@@ -13,14 +13,15 @@ from torch import Tensor
 from skillgen.evals.hierarchical_cp import gpt
 from skillgen.evals.hierarchical_cp.families import Part
 from skillgen.evals.hierarchical_cp.paths import Paths, paths_of
-from skillgen.evals.kernel import tables
+from skillgen.evals.kernel import tables, tolerances
+from skillgen.evals.kernel.arms import apart
 from skillgen.evals.kernel.attention import Groups, full, hierarchical
 from skillgen.evals.kernel.context import Case, Context, Result
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.kernel.stand_in import levels_of
 from skillgen.evals.kernel.tables import Shape
 
-GATE = 1e-12
+GATE = tolerances.of(torch.float64)
 HEADS, KV_HEADS, DIM, BATCH, CHUNK = 8, 4, 4, 2, 2
 CONTROLS: dict[str, Callable[[Groups], Groups]] = {
     "no group: local attention": lambda groups: Groups(),
@@ -78,7 +79,7 @@ def errors(context: Context, shape: Shape, groups: Groups, *, zigzag: bool = Tru
     wanted = arm(full, list(range(seq)))
     found = arm(lambda q, k, v: hierarchical(q, k, v, groups), own)
     pairs = zip(("out", "dq", "dk", "dv"), found, wanted, strict=True)
-    return {name: float((mine - whole[own]).abs().max()) for name, mine, whole in pairs}
+    return {name: apart([mine], [whole[own]]) for name, mine, whole in pairs}
 
 
 def _parity(context: Context, paths: Paths, shape: Shape, name: str) -> Result:
@@ -122,7 +123,7 @@ def _step(paths: Paths, shape: Shape, name: str) -> Result:
         model = gpt.build(paths, shape, made, collection=name != "MPU")
         (loss, found), (whole, wanted) = (gpt.step(model, shape, whole=whole) for whole in (False, True))
         gap = gpt.relative(found, wanted)
-        return Result(checks={"loss": (abs(loss - whole), GATE), "gradients, relative": (gap, GATE)})
+        return Result(checks={"loss, relative": (abs(loss - whole) / whole, GATE), "gradients, relative": (gap, GATE)})
     finally:
         paths.destroy()
 
@@ -140,7 +141,7 @@ def _step_off(paths: Paths, shape: Shape) -> Result:
             "loss, whole": whole,
             "gradients, relative": gpt.relative(found, wanted),
         }
-        passed = abs(loss - whole) <= GATE or numbers["gradients, relative"] <= GATE
+        passed = abs(loss - whole) / whole <= GATE or numbers["gradients, relative"] <= GATE
         return Result(checks={"the gate let it through": (float(passed), 0)}, numbers=numbers)
     finally:
         paths.destroy()

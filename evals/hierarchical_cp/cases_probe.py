@@ -14,14 +14,13 @@ from skillgen.evals.hierarchical_cp import gpt
 from skillgen.evals.hierarchical_cp.cases_numerics import splits
 from skillgen.evals.hierarchical_cp.families import Part
 from skillgen.evals.hierarchical_cp.paths import Paths, paths_of
-from skillgen.evals.kernel import tables
+from skillgen.evals.kernel import tables, tolerances
 from skillgen.evals.kernel.attention import Traffic
 from skillgen.evals.kernel.context import Case, Context, Result
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.kernel.tables import Shape
 
 BATCH, HEADS, KV_HEADS, DIM = 1, 8, 4, 16
-EXACT, HALF = 1e-12, 1e-2  # of the sequence length: fp64, and bf16 on Transformer Engine
 CHUNK, TILE = 2, 64  # positions of a chunk: for the reference, and for kernels that want whole tiles
 VIEWS = ("on", "inner only", "outer only", "off")
 DISORDER = "in disorder"
@@ -188,4 +187,5 @@ def _length(paths: Paths, shape: Shape) -> int:
 
 
 def _tolerance(paths: Paths, shape: Shape) -> float:
-    return (EXACT if paths.exact else HALF) * _length(paths, shape)
+    """Relative to the sequence length, the largest position."""
+    return tolerances.of(_dtype(paths)) * _length(paths, shape)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from skillgen.evals.kernel.families import Batch, Family, Layout, zigzag
@@ -85,6 +86,16 @@ def summed(tensors: list[Tensor], layout: Layout) -> list[Tensor]:
     return [
         part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True)
     ]
+
+
+class InDouble(TorchFunctionMode):
+    """While entered, code that casts to bf16 whatever it is given gets fp64: a reference for what it rounds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def finer(value: Any) -> Any:
+            return torch.float64 if value is torch.bfloat16 else value
+
+        return func(*map(finer, args), **{name: finer(value) for name, value in (kwargs or {}).items()})
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from skillgen.evals.kernel.processor import processor
 from skillgen.kernel.target import discover
 from skillgen.launch.environment import PRODUCT_OF, git, version
 
@@ -227,7 +228,7 @@ def environment(harness: TargetHarness | None, backend: str) -> dict[str, Any]:
     record: dict[str, Any] = {
         "versions": versions,
         "platform": platform.platform(),
-        "cpu": _cpu_name(),
+        **processor(),
         "cores": os.cpu_count(),
         "gpu": gpu,
         "threads_per_rank": torch.get_num_threads(),
@@ -248,11 +249,3 @@ def target_record(harness: TargetHarness) -> dict[str, Any]:
     runtime = sys.modules.get(harness.runtime_name)
     record["runtime"] = getattr(runtime, "__version__", None)
     return record
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

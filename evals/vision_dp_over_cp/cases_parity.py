@@ -10,12 +10,12 @@ from unittest import mock
 import torch
 from torch import nn
 
+from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import Step, distances, step, to_device
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import Family, Item, Layout
 from skillgen.evals.kernel.harness import Skip
 
-ROUNDING = 2e-5  # fp32, relative to the largest value
 SIZES = ((2, 3), (4, 2), (2, 3), (1, 4), (4, 2))  # not all equal, and equal ones: a wrong order shows either way
 
 
@@ -107,7 +107,8 @@ def parity(
             grads = input_grads and not no_grad
             steps.append(step(family, model, batch, layout, recompute=recompute == "model", input_grads=grads))
     replicated, sharded = steps
-    checks = {name: (value, ROUNDING) for name, value in distances(sharded, replicated).items()}
+    limit = tolerances.of(torch.float32)
+    checks = {name: (value, limit) for name, value in distances(sharded, replicated).items()}
     if items and not freeze and not no_grad:
         checks["encoder parameters without gradient"] = (sharded.without_grad, replicated.without_grad)
     if freeze == "all" and not input_grads:
@@ -124,7 +125,8 @@ def off(context: Context, family: Family, cp: int, *, unset: bool = False) -> Re
         with mock.patch.dict(os.environ, {"VISION_DP_OVER_CP": "0"} if unset else {}):
             model = context.model(family, layout, flag=flag)
         steps.append(step(family, model, batch, layout))
-    checks = {name: (value, 0.0) for name, value in distances(steps[1], steps[0]).items()}
+    limit = tolerances.of(torch.float32)
+    checks = {name: (value, limit) for name, value in distances(steps[1], steps[0]).items()}
     checks["collectives"] = (len(steps[1].forward.calls + steps[1].backward.calls), 0)
     return Result(checks)
 
@@ -144,7 +146,7 @@ def bf16(context: Context, family: Family, cp: int, items: Sequence[Item]) -> Re
     ours = _half(context, family, layout, batch, True, torch.bfloat16)
     sharded = distances(ours, reference)
     numbers = {f"{name}, replicated": value for name, value in replicated.items()}
-    checks = {name: (sharded[name], 2 * replicated[name] + ROUNDING) for name in sharded if name != "loss"}
+    checks = {name: (sharded[name], tolerances.twice(replicated[name])) for name in sharded if name != "loss"}
     payload = 2 * batch.feature_rows * family.hidden * (1 + family.levels)
     checks["forward bytes"] = (ours.forward.side(0), payload + 2 * 16 * cp * batch.calls)  # the rest is agreement
     checks["backward bytes"] = (ours.backward.side(1), payload)

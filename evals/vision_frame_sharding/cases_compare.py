@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import apart
 from skillgen.evals.kernel.automodel import UPSTREAM
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
@@ -170,7 +171,10 @@ def towers(context: Context, family: Tower, cp: int, draw: Callable[[Random], li
     ours, upstream = facts["ours"], facts["upstream"]
     return Result(
         {
-            "features, ours from upstream's": (apart(ours["features"], upstream["features"]), 1e-5),
+            "features, ours from upstream's": (
+                apart(ours["features"], upstream["features"]),
+                tolerances.of(torch.float32),
+            ),
             "busiest rank over the lower bound": (ratio["ours"], BALANCE),
             "busiest rank over upstream's": (ratio["ours"] / ratio["upstream"], NOT_WORSE),
             "forward bytes over needed": (ours["forward"].side(0) / needed, BYTES),

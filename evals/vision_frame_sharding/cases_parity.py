@@ -1,4 +1,4 @@
-"""Parity of Automodel's towers: features bit for bit, and all gradients, sharded over the group and not."""
+"""Parity of Automodel's towers: features and all gradients, sharded over the group and not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
-from skillgen.evals.kernel.arms import apart, apart_by_name
+from skillgen.evals.kernel import tolerances
+from skillgen.evals.kernel.arms import InDouble, apart, apart_by_name
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import Item
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.vision_frame_sharding.arms import Call, build, call, checkpoint_tower, images
 from skillgen.evals.vision_frame_sharding.towers import Tower, TowerBatch
 
-APART = 1e-6  # where each shard's gradient passes the tower by itself: its rotary embeddings round to fp32
+DISTANCES = ("features", "parameter gradients", "input gradients")
 VIDEO = [Item(2, 3, 5)]
 LONG_VIDEO = [Item(2, 2, 9)]
 MIX = [Item(2, 2), Item(2, 3, 5), Item(4, 2), Item(3, 2, 2)]
@@ -78,17 +79,39 @@ def parity(
         arms.append(call(context, family, model, batch, cp, sharded=sharded, **options))
     whole, ours = arms
     replicated = (policy or {}).get("min_frames", 0) == NEVER
-    limit = max(family.rounding, APART if replicated else 0.0)
-    checks = {
-        "features": (apart(ours.features, whole.features), family.exact),
-        "parameter gradients": (apart_by_name(ours.grads, whole.grads), limit),
-        "input gradients": (apart(ours.pixel_grads, whole.pixel_grads), limit),
-        "parameters without gradient": (ours.without_grad, whole.without_grad),
-    }
+    if family.part is torch.bfloat16:
+        exact = in_double(context, family, batch, cp, freeze=freeze, leaves=leaves)
+        usual, found = distances(whole, exact), distances(ours, exact)
+        checks = {name: (value, tolerances.twice(usual[name])) for name, value in found.items()}
+    else:
+        # where each shard's gradient passes the tower by itself, rotary embeddings round it to fp32
+        parts = {"features": family.part} if replicated else dict.fromkeys(DISTANCES, family.part)
+        checks = {
+            name: (value, tolerances.of(torch.float64, parts.get(name, torch.float32)))
+            for name, value in distances(ours, whole).items()
+        }
+    checks["parameters without gradient"] = (ours.without_grad, whole.without_grad)
     if freeze and not leaves:
         checks["backward collectives"] = (len(ours.backward.calls), 0)
     checks |= replicated_rows(batch, ours) if replicated else planned_rows(context, batch, ours, cp, policy or {})
     return Result(checks, {"patch rows": ours.patches, "patch rows, unsharded": whole.patches})
+
+
+def distances(got: Call, want: Call) -> dict[str, float]:
+    """How far features and gradients are apart, each relative to its largest value."""
+    found = (
+        apart(got.features, want.features),
+        apart_by_name(got.grads, want.grads),
+        apart(got.pixel_grads, want.pixel_grads),
+    )
+    return dict(zip(DISTANCES, found, strict=True))
+
+
+def in_double(context: Context, family: Tower, batch: TowerBatch, cp: int, *, freeze: bool, leaves: bool) -> Call:
+    """The unsharded arm with nothing rounded to bf16."""
+    with InDouble():
+        model = build(context, family, torch.float64, freeze=freeze).double()
+        return call(context, family, model, batch, cp, sharded=False, leaves=leaves)
 
 
 def batch_of(context: Context, family: Tower, cp: int, items: Sequence[Item]) -> TowerBatch:
@@ -142,7 +165,7 @@ def bf16(context: Context, family: Tower, cp: int) -> Result:
     reference, whole, ours = found
     error = apart(whole, reference)
     numbers = {"error, unsharded": error, "sharded from unsharded": apart(ours, whole)}
-    return Result({"error, sharded": (apart(ours, reference), 2 * error + 1e-3)}, numbers)
+    return Result({"error, sharded": (apart(ours, reference), tolerances.twice(error))}, numbers)
 
 
 def idle(context: Context, family: Tower, cp: int) -> Result:
@@ -154,7 +177,7 @@ def idle(context: Context, family: Tower, cp: int) -> Result:
     collectives = [arm.forward.calls + arm.backward.calls for arm in (whole, off)]
     return Result(
         {
-            "features": (apart(off.features, whole.features), 0.0),
+            "features": (apart(off.features, whole.features), tolerances.of(torch.float64, family.part)),
             "collectives": (sum(map(len, collectives)), 0),
             "plans": (len(whole.planned) + len(off.planned), 0),
         }

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-from skillgen.evals.kernel.arms import apart
+from skillgen.evals.kernel import tolerances
+from skillgen.evals.kernel.arms import InDouble, apart
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import Item
 from skillgen.evals.kernel.harness import Skip
@@ -59,12 +61,10 @@ def both(
 ) -> Result:
     """The step with a configuration from before the patch, and with the policy on."""
     batch = source.batch(items, SEED)
-    found = []
-    for chosen in ({}, {**SWITCHED_ON, **policy}):
-        model = source.model(SEED).requires_grad_(not freeze)
-        recipe = make(context, model, cp=cp, tp=tp, kind=kind, **chosen)
-        found.append(embed(context, source, recipe, batch, kind=kind, validate=validate))
-    replicated, sharded = found
+    replicated = plain(context, source, cp, batch, kind=kind, validate=validate, tp=tp, freeze=freeze)
+    model = source.model(SEED).requires_grad_(not freeze)
+    recipe = make(context, model, cp=cp, tp=tp, kind=kind, **SWITCHED_ON, **policy)
+    sharded = embed(context, source, recipe, batch, kind=kind, validate=validate)
     checks = same(source, sharded, replicated)
     checks["patch rows, share of the replicated"] = (
         sharded.patches / replicated.patches,
@@ -76,14 +76,39 @@ def both(
 
 
 def same(source: RecipeModel, got: Embedded, want: Embedded) -> dict[str, tuple[float, float]]:
-    """Embeddings and positions, to the bit where the family's arithmetic allows."""
-    if source.rounding:
-        checks = {"embeddings": (apart([got.embeddings.double()], [want.embeddings.double()]), source.rounding)}
+    """Embeddings within rounding, positions to the bit."""
+    if want.exact is not None:
+        limit, wanted = tolerances.twice(apart([want.embeddings], [want.exact])), want.exact
     else:
-        checks = {"embeddings that differ": (differing(got.embeddings, want.embeddings), 0.0)}
+        limit, wanted = tolerances.of(torch.float64, source.family.part), want.embeddings
+    checks = {"embeddings": (apart([got.embeddings], [wanted]), limit)}
     if "position_ids" in want.batch:
         checks["position ids that differ"] = (differing(got.batch["position_ids"], want.batch["position_ids"]), 0)
     return checks
+
+
+def plain(
+    context: Context,
+    source: RecipeModel,
+    cp: int,
+    batch: dict[str, Any],
+    *,
+    kind: str = "fine-tuning",
+    validate: bool = False,
+    tp: int = 1,
+    freeze: bool = False,
+) -> Embedded:
+    """The step with a configuration from before the patch; for a family that rounds to bf16 also what it rounds."""
+
+    def run(model: Any) -> Embedded:
+        recipe = make(context, model.requires_grad_(not freeze), cp=cp, tp=tp, kind=kind)
+        return embed(context, source, recipe, batch, kind=kind, validate=validate)
+
+    found = run(source.model(SEED))
+    if source.family.part is torch.bfloat16:
+        with InDouble():
+            found.exact = run(source.model(SEED).double()).embeddings
+    return found
 
 
 def share(source: RecipeModel, items: Sequence[Item], ranks: int) -> float:
@@ -104,7 +129,7 @@ def published(context: Context) -> float:
 def raises(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
     """One rank's tower fails: every rank says so, nothing stays published, and the next step is as if nothing was."""
     batch, reason = source.batch(items, SEED), "no memory left on this rank"
-    want = embed(context, source, make(context, source.model(SEED), cp=cp), batch)
+    want = plain(context, source, cp, batch)
     recipe = make(context, source.model(SEED), cp=cp, **SWITCHED_ON)
     culprit = dist.get_process_group_ranks(recipe.device_mesh["cp"].get_group())[-1]
 
@@ -133,7 +158,7 @@ def small(context: Context, source: RecipeModel, cp: int, items: Sequence[Item])
     batch = source.batch(items, SEED)
     units = [unit for call in source.family.batch(items, SEED).calls for unit in call]
     rows = sum(unit.rows for unit in units)
-    want = embed(context, source, make(context, source.model(SEED), cp=cp), batch)
+    want = plain(context, source, cp, batch)
     checks: dict[str, tuple[float, float]] = {}
     for name, tokens, frames, expected in (
         ("below both", rows + 1, len(units) + 1, True),
@@ -150,7 +175,7 @@ def small(context: Context, source: RecipeModel, cp: int, items: Sequence[Item])
 def least(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
     """A rank that owns units encodes as many patch rows as the policy asks for, and what it adds leaves no trace."""
     batch = source.batch(items, SEED)
-    want = embed(context, source, make(context, source.model(SEED), cp=cp), batch)
+    want = plain(context, source, cp, batch)
     got = embed(
         context, source, make(context, source.model(SEED), cp=cp, enabled=True, min_local_patch_rows=LEAST), batch
     )
@@ -160,7 +185,7 @@ def least(context: Context, source: RecipeModel, cp: int, items: Sequence[Item])
 def off(context: Context, source: RecipeModel, cp: int, items: Sequence[Item]) -> Result:
     """A policy that says false: no collective, every rank encodes everything."""
     batch = source.batch(items, SEED)
-    want = embed(context, source, make(context, source.model(SEED), cp=cp), batch)
+    want = plain(context, source, cp, batch)
     got = embed(context, source, make(context, source.model(SEED), cp=cp, enabled=False), batch)
     checks = same(source, got, want)
     checks["collectives"] = (len(got.traffic.calls), 0)

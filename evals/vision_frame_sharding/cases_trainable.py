@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import apart_by_name
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import VOCAB, Item, settle_weights
@@ -21,9 +22,9 @@ from skillgen.evals.vision_frame_sharding.recipe import make
 from skillgen.evals.vision_frame_sharding.recipe_models import MODELS, RecipeModel
 from skillgen.evals.vision_frame_sharding.towers import HIDDEN, Tower
 
-# fp64, relative to a gradient's largest value. The target rotates queries in fp32: replicated, every rank rounds its
-# part of a gradient there; sharded, the owner rounds their sum once, as a rank does that is alone.
-ROUNDING = {"on": 1e-12, "off": 1e-6}
+# The target rotates queries in fp32: replicated, every rank rounds its part of a gradient there; sharded, the owner
+# rounds their sum once, as a rank does that is alone.
+PART = {"on": None, "off": torch.float32}
 SHARD = "shard_embeddings"  # in cp_utils, where the patch was made with --trainable
 
 
@@ -32,7 +33,7 @@ def cases(context: Context, family: Tower) -> Iterator[Case]:
     if context.harness.in_forward or family.name not in MODELS:
         return
     source = MODELS[family.name](family)
-    if source.rounding > ROUNDING["on"]:
+    if family.part:
         return
     context.harness.stands_in(f"{family.name}: in trainable cases, language model replaced by a position-wise stub")
     trainable = hasattr(context.harness.load("components.distributed.cp_utils"), SHARD)
@@ -131,8 +132,8 @@ def gradients(context: Context, source: RecipeModel, cp: int, items: Sequence[It
             got[name] = grad / context.world  # the recipe scales for the mean that FSDP takes over all ranks
         total = torch.tensor(part, dtype=torch.float64)
         dist.all_reduce(total, group=group)
-        checks[f"gradients, {arm}"] = (apart_by_name(got, wanted), ROUNDING[arm])
-        checks[f"loss, {arm}"] = (abs(float(total) - loss) / loss, ROUNDING["on"])
+        checks[f"gradients, {arm}"] = (apart_by_name(got, wanted), tolerances.of(torch.float64, PART[arm]))
+        checks[f"loss, {arm}"] = (abs(float(total) - loss) / loss, tolerances.of(torch.float64))
         checks[f"parameters without gradient, {arm}"] = (missing, 0)
     return Result(checks, {"parameters": len(wanted)})
 

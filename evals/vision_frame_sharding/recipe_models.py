@@ -28,7 +28,6 @@ class RecipeModel(ABC):
     """A family's model, by its own class, with the token embedding and the tower that `_pre_embed_only` needs."""
 
     batches: ClassVar[Mapping[str, Sequence[Item]]]
-    rounding: ClassVar[float] = 0.0  # of the embeddings, relative to the largest; 0: the same to the bit
     whole: ClassVar[bool] = False  # with its language model
 
     def __init__(self, family: Tower) -> None:
@@ -124,7 +123,6 @@ class Qwen35Moe(RecipeModel):
 class Step3p7(RecipeModel):
     """The class without its language model."""
 
-    rounding = 1e-13  # fp64; the algorithm of a convolution depends on the number of images
     batches: ClassVar = {
         "images": [Item(1, 1)] * 5,
         "images and crops": [Item(1, 1, 2), Item(1, 1), Item(1, 1, 3)],
@@ -151,7 +149,6 @@ class Step3p7(RecipeModel):
 class NemotronOmni(RecipeModel):
     """The class without its language model, around a stand-in for its tower."""
 
-    rounding = 2**-7  # features are cast to bf16
     batches: ClassVar = {
         "tiles": [Item(1, 3), Item(1, 2)],
         "a video of 5 groups": [Item(1, 1, 5)],

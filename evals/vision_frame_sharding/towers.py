@@ -55,8 +55,7 @@ class Tower(ABC):
     name: ClassVar[str]
     levels: ClassVar[int] = 0  # deepstack levels beside the main features
     video: ClassVar[bool] = True
-    exact: ClassVar[float] = 0.0  # how far sharded features may be from unsharded ones, in fp64
-    rounding: ClassVar[float] = 1e-12  # how far gradients may be, relative to the largest value
+    part: ClassVar[torch.dtype | None] = None  # in which a part of the target's code computes, whatever it is given
     wired: ClassVar[bool] = False  # upstream has a sharding of its own, since 0.6.0
     variants: ClassVar[tuple[str, ...]] = ("",)
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.vision_tp_dp.arms import reference, step
 from skillgen.evals.vision_tp_dp.batches import batch, images
@@ -20,8 +21,6 @@ from skillgen.evals.vision_tp_dp.families import Qwen3VL
 from skillgen.evals.vision_tp_dp.models import VISION, Models
 from skillgen.evals.vision_tp_dp.replacing import everywhere
 from skillgen.evals.vision_tp_dp.worlds import Mode, layouts, modes
-
-ROUNDING = 1e-10
 
 
 def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
@@ -80,7 +79,10 @@ def norm(context: Context, family: Qwen3VL, mode: Mode) -> Result:
     for part, prefix in (("tower", VISION), ("model", "")):
         total = _counted({n: p for n, p in model.named_parameters() if n.startswith(prefix)}, model.pg_collection)
         want = sum(float(grad.square().sum()) for name, grad in whole.items() if name.startswith(prefix))
-        found[f"norm of the {part}, relative difference"] = (abs(total**0.5 / want**0.5 - 1), ROUNDING)
+        found[f"norm of the {part}, relative difference"] = (
+            abs(total**0.5 / want**0.5 - 1),
+            tolerances.of(torch.float64, torch.float32),
+        )
     return Result(found)
 
 

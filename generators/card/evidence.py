@@ -25,7 +25,18 @@ KEPT = (
     "baseline", "ok", "counts", "seconds", "finished", "pack_version", "patched", "code", "stand_ins", "gains",
 )  # fmt: skip
 CASE = ("family", "variant", "kind", "name", "status", "reason", "seconds")
-ENVIRONMENT = ("versions", "platform", "cpu", "cores", "gpu", "hosts", "threads_per_rank", "variables")
+ENVIRONMENT = (
+    "versions",
+    "platform",
+    "cpu",
+    "vector",
+    "blas",
+    "cores",
+    "gpu",
+    "hosts",
+    "threads_per_rank",
+    "variables",
+)
 
 
 Cell = tuple[str, str, str]  # product, release, family

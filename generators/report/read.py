@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "variables?": {"*": str},
     "platform?": str,
     "cpu?": WORD,
+    "vector?": WORD,  # reports of before have neither this nor the next
+    "blas?": WORD,
     "cores?": (int, type(None)),
     "threads_per_rank?": int,
     "gpu?": [str],

@@ -93,6 +93,8 @@ def facts(record: dict[str, Any]) -> dict[str, str]:
     target, patched = environment.pop("target", None) or {}, record.get("patched") or {}
     code = record.get("code") or {}
     versions, cores, threads = (environment.pop(name, None) for name in ("versions", "cores", "threads_per_rank"))
+    vector, blas = (environment.pop(name, None) for name in ("vector", "blas"))
+    processor = (environment.pop("cpu", None), cores and f"{cores} cores", vector, blas and f"BLAS {blas}")
     product = " ".join(str(part) for part in (patched.get("product"), target.get("version")) if part)
     told = {
         "target": ", ".join(part for part in (product, target.get("path") or record.get("target")) if part),
@@ -100,7 +102,7 @@ def facts(record: dict[str, Any]) -> dict[str, str]:
         "families": plain(record["families"]) if record.get("families") else None,
         "kinds": plain(record["kinds"]) if record.get("kinds") else None,
         "ranks": f"{record['nproc']} ({record['backend']})",
-        "cpu": ", ".join(part for part in (environment.pop("cpu", None), cores and f"{cores} cores") if part),
+        "cpu": ", ".join(part for part in processor if part),
         "gpu": plain(environment.pop("gpu", None) or "no GPU used"),
         "threads per rank": threads,
         "versions": plain(versions) if versions else None,

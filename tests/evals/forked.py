@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from skillgen.engine.suites import suite_of
 from skillgen.evals.kernel import worker
 from tests.distributed import RankError, run_ranks
+from tests.evals.rounding import rounding
 
 
 def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -36,10 +37,16 @@ def main(specs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def run(spec: dict[str, Any]) -> dict[str, str]:
+    by_rows = spec.pop("rounding_by_rows", False)
+
+    def on_rank(rank: int) -> None:
+        with rounding() if by_rows else nullcontext():
+            worker.run(spec)
+
     with tempfile.TemporaryDirectory() as folder:
         spec |= {"result": os.path.join(folder, "result.json"), "progress": os.path.join(folder, "progress.jsonl")}
         with suppress(RankError):  # gloo aborts a rank that gets more than it expects; what was shown before counts
-            run_ranks(spec.pop("nproc"), lambda rank: worker.run(spec), timeout=spec.pop("timeout"))
+            run_ranks(spec.pop("nproc"), on_rank, timeout=spec.pop("timeout"))
         record = json.loads(Path(spec["result"]).read_text())
         if record["running"] is not None:
             return {record["running"]: "died"} | statuses(record)

@@ -55,6 +55,7 @@ def whole(pack: Path) -> dict[str, Any]:
     """A record with every key that a run may write, of the code of a miniature pack."""
     target = {"path": "/tree", "version": "2.0", "commit": None, "runtime": "1"}
     environment = {"versions": {"torch": "2"}, "variables": {"OMP_NUM_THREADS": "1"}, "platform": "Linux", "cpu": "c"}
+    environment |= {"vector": "AVX2", "blas": "mkl"}
     environment |= {"cores": 2, "threads_per_rank": 1, "gpu": [], "hosts": ["a"], "target": target}
     numbers = {"before": [{"passed": 3}], "after": [{"passed": 4}], "newly failing": [[]]}
     own = row("passed", kind="compare", numbers={"step ms, ours": [1.0, 2.0], "step ms, upstream": [None, "nan"]})

@@ -140,6 +140,13 @@ def test_equal_values_of_all_ranks_are_told_once() -> None:
     assert page.texts["th"] == ["number", "every rank"]
 
 
+def test_the_processor_is_told_in_one_line() -> None:
+    made = record(COST)
+    made["environment"] |= {"cpu": "EPYC", "vector": "AVX2 of AVX2", "blas": "mkl 2024.2"}
+    line = "EPYC, 2 cores, AVX2 of AVX2, BLAS mkl 2024.2"
+    assert line in Page(report.page(made)).texts["dd"] and line in report.markdown(made)
+
+
 def test_the_facts_of_the_run_are_told(page: Page) -> None:
     told = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))
     assert told["ranks"] == "2 (gloo)" and told["cpu"] == "2 cores" and told["versions"] == "torch 2"

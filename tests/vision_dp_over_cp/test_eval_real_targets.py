@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from skillgen.cli.parser import main
+from skillgen.evals.kernel import tolerances
 from tests.forking import forked
 
 pytestmark = pytest.mark.evals
@@ -46,12 +48,20 @@ def spec(target: Path, mcore: Path, family: str, kinds: list[str], **changes: An
 def mutants(bridge: Path, mcore: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     specs = [spec(bridge, mcore, family, kinds, mutate=name) for name, (family, kinds, _) in FAULTS.items()]
     specs[-1]["timeout"] = 45  # without agreement a rank dies sooner or later
-    return dict(zip(FAULTS, forked(tmp_path_factory.mktemp("mutants"), specs), strict=True))
+    specs += [spec(bridge, mcore, "ministral3", ["parity", "training"], rounding_by_rows=True)]
+    return dict(zip([*FAULTS, "rounding"], forked(tmp_path_factory.mktemp("mutants"), specs), strict=True))
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_caught(mutants: dict[str, dict[str, str]], name: str) -> None:
     assert mutants[name][FAULTS[name][2]] == "failed"
+
+
+def test_products_may_round_by_the_number_of_their_rows(mutants: dict[str, dict[str, str]]) -> None:
+    """As they do on some processors: a rank's share has fewer rows than the batch."""
+    rows = mutants["rounding"]
+    assert {status for name, status in rows.items() if "strided" not in name} == {"passed"}, rows
+    assert len(rows) >= 15
 
 
 def test_four_ranks_cover_strided_groups_and_other_members(bridge: Path, mcore: Path, tmp_path: Path) -> None:
@@ -101,4 +111,6 @@ def test_gradients_are_the_same_under_megatrons_own_ddp(bridge: Path, mcore: Pat
     assert done.returncode == 0, done.stderr[-4000:]
     records = json.loads(done.stdout.splitlines()[-1])
     assert len(records) == 4
-    assert not [record for record in records if not record.get("difference", 1) < 2e-5], records
+    assert not [record for record in records if not record.get("difference", 1) <= tolerances.of(torch.float32)], (
+        records
+    )

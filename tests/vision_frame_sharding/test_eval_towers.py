@@ -50,8 +50,11 @@ def spec(tree: Path, families: tuple[str, ...], kinds: list[str], mutate: str | 
 def runs(tree: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """The suite on the patched code, under "", and under each fault."""
     specs = [spec(tree, FAMILIES, ["parity", "agreement"])]
+    specs.append(spec(tree, FAMILIES, ["parity"]) | {"rounding_by_rows": True})
     specs += [spec(tree, (family,), kinds, name) for name, (family, kinds, _) in FAULTS.items()]
-    return dict(zip(["", *FAULTS], forked(tmp_path_factory.mktemp("runs"), specs, python=python), strict=True))
+    return dict(
+        zip(["", "rounding", *FAULTS], forked(tmp_path_factory.mktemp("runs"), specs, python=python), strict=True)
+    )
 
 
 def test_the_patched_towers_pass(runs: dict[str, dict[str, str]]) -> None:
@@ -61,6 +64,11 @@ def test_the_patched_towers_pass(runs: dict[str, dict[str, str]]) -> None:
     assert len(rows) >= 65
     assert rows["qwen3_vl parity: CP 2, 8 images"] == "passed"
     assert rows["glm5_next agreement: CP x TP, a trainable tower is refused"] == "passed"
+
+
+def test_products_may_round_by_the_number_of_their_rows(runs: dict[str, dict[str, str]]) -> None:
+    assert set(runs["rounding"].values()) == {"passed"}, runs["rounding"]
+    assert len(runs["rounding"]) >= 50
 
 
 def test_the_gate_rejects_frames_that_see_each_other(runs: dict[str, dict[str, str]]) -> None:

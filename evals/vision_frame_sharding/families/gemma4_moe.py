@@ -27,7 +27,7 @@ LONGEST = 96  # patches of an image, padding included
 
 class Gemma4(Tower):
     name = "gemma4_moe"
-    rounding = 1e-6  # its norms and its pooling compute in fp32
+    part = torch.float32  # its norms and its pooling compute in fp32
     video = False
 
     def build(self, *, large: bool = False) -> nn.Module:

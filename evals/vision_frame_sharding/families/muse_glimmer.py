@@ -12,7 +12,7 @@ from skillgen.evals.vision_frame_sharding.towers import HIDDEN, IMAGE_ID, VIDEO_
 
 class MuseGlimmer(GridTower):
     name = "muse_glimmer"
-    rounding = 1e-6  # its norm computes in fp32
+    part = torch.float32  # its norm computes in fp32
 
     def build(self, *, large: bool = False) -> nn.Module:
         from nemo_automodel.components.models.muse_glimmer.config import MuseGlimmerConfig

@@ -52,7 +52,7 @@ class NemotronOmni(Tower):
     """An image is a row of tiles, `rows * cols` of them; a video of n temporal patches has 2n - 1 frames."""
 
     name = "nemotron_omni"
-    rounding = 0.03  # features are bf16, so that gradients are sums of bf16 terms in another order
+    part = torch.bfloat16  # to which features are cast before they are projected
 
     def __init__(self, harness: Any, variant: str = "") -> None:
         super().__init__(harness, variant)
