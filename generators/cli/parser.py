@@ -12,6 +12,7 @@ from skillgen.cli import found as subcommands
 from skillgen.cli import options
 from skillgen.cli.failure import MOST, capped, failure
 from skillgen.kernel.errors import USAGE, SkillgenError
+from skillgen.kernel.product import beside, titles
 from skillgen.launch import cluster
 
 LINES = 400  # of a traceback, each entry of which is cut as well
@@ -44,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="skillgen",
-        description="Patch a Megatron-Bridge or NeMo Automodel tree with vision-encoder sharding, and prove it.",
+        description=f"Patch a tree of {titles()} with a parallelism technique, and prove it.",
         epilog=EXITS,
         formatter_class=raw,
     )
@@ -116,7 +117,8 @@ def _eval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=cluster.seconds, default=900, metavar="S", help="end the whole run after S seconds (900)"
     )
-    parser.add_argument("--mcore", metavar="DIR", help="a megatron-core tree (default: the installed one)")
+    core = beside()
+    parser.add_argument(f"--{core.option}", metavar="DIR", help=f"a {core.title} tree (default: the installed one)")
     parser.add_argument(
         "--nnodes", type=cluster.count(1), metavar="N", help="nodes (default 1); here, each runs this command"
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from skillgen.cli.output import Result, progress
 from skillgen.kernel.errors import EVAL_FAILED, REFUSED, USAGE, SkillgenError
 from skillgen.kernel.model import Outcome, Row
+from skillgen.kernel.product import beside
 from skillgen.launch import cluster
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _options(args: argparse.Namespace, target: Target, kinds: list[str] | None, 
             for name in ("nproc", "backend", "mutate", "baseline", "timeout", "rdzv_endpoint")
         },
         "kinds": kinds,
-        "mcore": args.mcore or (target.root if target.product == "megatron-core" else None),
+        "mcore": args.mcore or (target.root if target.product == beside().name else None),
         "python": args.python or ("python3" if image else sys.executable),
         "nnodes": (job.settings.nodes if job else args.nnodes) or 1,
     }
@@ -111,11 +112,15 @@ def _written(
 
 def _probed(suite: Any, technique: str, product: str) -> str:
     """The part that holds the probe; it runs on an unpatched target as well."""
-    family: str | None = getattr(suite, "PROBE", {}).get(product)
-    if family is None:
-        message = f"{technique} has no probe for {product}"
-        raise SkillgenError("no-probe", message, hint="skillgen eval hierarchical-cp TARGET --probe", exit_code=USAGE)
-    return family
+    families: dict[str, str] = getattr(suite, "PROBE", {})
+    if product not in families:
+        hint = (
+            f"it has one for {', '.join(families)}"
+            if families
+            else "leave --probe out: this technique's eval has none"
+        )
+        raise SkillgenError("no-probe", f"{technique} has no probe for {product}", hint=hint, exit_code=USAGE)
+    return families[product]
 
 
 def _known(option: str, asked: Sequence[str], names: Sequence[str]) -> None:

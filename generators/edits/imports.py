@@ -13,8 +13,8 @@ from skillgen.edits.shape import dotted
 from skillgen.edits.splice import Splice, insert_lines
 from skillgen.edits.tree import Tree
 from skillgen.kernel.model import AddImport, RemoveImport
+from skillgen.kernel.product import owner, products
 
-FIRST_PARTY = ("megatron.bridge", "nemo_automodel", "tests")  # in Megatron-LM, everything below `megatron`
 FUTURE, STANDARD, THIRD_PARTY, LOCAL_PARTY, RELATIVE = range(5)
 
 
@@ -41,19 +41,25 @@ def member_key(name: str) -> tuple[object, ...]:
 def section(module: str, path: str) -> int:
     """The isort section of an absolute module, seen from a file."""
     head = module.split(".")[0]
-    own = re.match(r"(?:src/)?megatron/(?!bridge/)", path)
     if head == "__future__":
         return FUTURE
     if head in sys.stdlib_module_names:
         return STANDARD
-    roots = (*FIRST_PARTY, "megatron") if own else FIRST_PARTY
+    roots = _first_party(path)
     return LOCAL_PARTY if any(module == root or module.startswith(root + ".") for root in roots) else THIRD_PARTY
 
 
+def _first_party(path: str) -> list[str]:
+    """What files there import as their own; a repository's whole folder only seen from inside of it."""
+    around = owner(path)
+    own = [known.own for known in products().values() if not known.repository or known == around]
+    return [*(folder.replace("/", ".") for folder in own), "tests"]
+
+
 def _lines_after(tree: Tree, following: cst.CSTNode | None) -> int:
-    """Blank lines below the imports: always two in Bridge and Megatron-LM, else only above a definition."""
-    always = re.match(r"(?:src/)?megatron/", tree.path)
-    return 2 if always or isinstance(following, (cst.FunctionDef, cst.ClassDef)) else 1
+    """Blank lines below the imports: two above a definition, and always where the product is formatted so."""
+    around = owner(tree.path)
+    return 2 if (around and around.spaced) or isinstance(following, (cst.FunctionDef, cst.ClassDef)) else 1
 
 
 def _blocks(tree: Tree) -> list[list[Member]]:

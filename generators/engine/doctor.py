@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel.errors import SkillgenError
+from skillgen.kernel.product import beside
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
@@ -22,13 +23,14 @@ PACKAGES = (  # distribution, oldest version that works, what its absence means
     ("torch", "2.6", "eval cannot run: pip install torch; scan, plan and apply do not need it"),
     ("transformers", "5.8", "eval cannot build the vision towers: pip install transformers"),
     ("einops", "0.7", "eval cannot import the targets' models: pip install einops"),
-    ("megatron-core", "0.16", "eval needs --mcore DIR: skillgen fetch pypi:megatron-core==0.19.2 DIR"),
 )
 
 
 def rows(target: str | None) -> list[dict[str, Any]]:
     """One row per check: `check`, `state` (ok, absent or problem), `found`, `means`."""
-    found = [_python(), *(_package(*wanted) for wanted in PACKAGES), _ruff(), _git()]
+    core = beside()
+    wanted = (core.distribution, core.oldest, f"eval needs --{core.option} DIR: {core.fetched}")
+    found = [_python(), *(_package(*each) for each in (*PACKAGES, wanted)), _ruff(), _git()]
     return [*found, *(_target(target) if target else _techniques(None, []))]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from skillgen.engine.suites import suite_of
 from skillgen.kernel.errors import USAGE, SkillgenError
+from skillgen.kernel.product import beside
 from skillgen.launch import rendezvous
 from skillgen.report.upstream import KIND as UPSTREAM_TESTS
 
@@ -106,11 +107,12 @@ def check(run: Run, slurm: Slurm | None = None) -> None:
     if run.baseline not in (None, *baselines):
         message = f"--baseline {run.baseline}: this technique's eval has {' and '.join(baselines) or 'none'}"
         raise SkillgenError("no-such-baseline", message, exit_code=USAGE)
-    if run.mcore is not None and not (Path(run.mcore) / "megatron" / "core" / "__init__.py").is_file():
+    core = beside()
+    if run.mcore is not None and not (Path(run.mcore) / core.package / "__init__.py").is_file():
         raise SkillgenError(
-            "not-megatron-core",
-            f"--mcore {run.mcore} holds no megatron/core",
-            hint="skillgen fetch pypi:megatron-core==0.19.2 DIR unpacks one",
+            f"not-{core.name}",
+            f"--{core.option} {run.mcore} holds no {core.package}",
+            hint=f"{core.fetched} unpacks one",
             exit_code=USAGE,
         )
     if slurm is None or not slurm.settings.container_image:  # nothing is known here of what an image holds
@@ -120,8 +122,9 @@ def check(run: Run, slurm: Slurm | None = None) -> None:
 def _need(python: str, mcore: str | Path | None, technique: str) -> None:
     """Ask the interpreter of the ranks for what the suite imports."""
     needed: dict[str, str] = {**suite_of(technique).NEEDED, "skillgen.evals": ""}
+    core = beside()
     if mcore is not None:
-        needed.pop("megatron.core", None)
+        needed.pop(core.module, None)
     probe = f"""
 import importlib.util as u
 def there(name):
@@ -136,8 +139,8 @@ print(*[name for name in {list(needed)!r} if not there(name)])
     if missing:
         packages = [needed[name] for name in missing if needed[name]]
         hints = [f"pip install {' '.join(packages)}"] if packages else []
-        if "megatron.core" in missing:
-            hints.append("skillgen fetch pypi:megatron-core==0.19.2 DIR, then --mcore DIR")
+        if core.module in missing:
+            hints.append(f"{core.fetched}, then --{core.option} DIR")
         if "skillgen.evals" in missing:
             hints.append(f"install skillgen for {python}")
         raise SkillgenError(

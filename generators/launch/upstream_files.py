@@ -45,7 +45,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _mirrors(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The folder below `TESTS` for one of the package; Automodel leaves its `components` out, or does not."""
+    """The folder below `TESTS` for one of the package; one product leaves its `components` out, or does not."""
     return [parts, parts[1:]] if parts[:1] == ("components",) else [parts]
 
 

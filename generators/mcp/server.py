@@ -33,6 +33,7 @@ from mcp.types import (
 
 from skillgen.cli.failure import INTERNAL, failure
 from skillgen.kernel.errors import INTERRUPTED, USAGE, SkillgenError
+from skillgen.kernel.product import beside, titles
 from skillgen.kernel.resources import version
 from skillgen.mcp import malformed as mcp_malformed
 from skillgen.mcp import tools as mcp_tools
@@ -40,8 +41,8 @@ from skillgen.mcp.roots import Roots, unsettled
 
 BEAT = 5  # seconds between two signs of life of a command that is running
 PATIENCE = 10  # seconds that a cancelled command has to end its ranks and put files back
-INSTRUCTIONS = """\
-Patches Megatron-Bridge, NeMo Automodel and megatron-core trees. The loop: scan, plan (read the diff), apply, eval,
+INSTRUCTIONS = f"""\
+Patches trees of {titles("and")}. The loop: scan, plan (read the diff), apply, eval,
 status; revert takes a patch back. Go by exit_code and error.code, do what error.hint says, and never patch by hand
 what is refused. Cases of an eval that were skipped are unproven."""
 Context = ServerRequestContext[Any, Any]
@@ -105,8 +106,9 @@ class Pack:
                     self._permitted("finishing what a killed command left there", ("--allow-write",))
                 if target and "no_lint" in mcp_tools.TOOLS[name].arguments and not checked.get("no_lint"):
                     self.roots.lint(target)
-            if "mcore" in checked:
-                checked["mcore"], _ = self.roots.tree(checked["mcore"], "megatron-core")
+            core = beside()
+            if core.option in checked:
+                checked[core.option], _ = self.roots.tree(checked[core.option], core.name)
             for argument, place in (("report", self.roots.folder), ("output", self.roots.new_file)):
                 if argument in checked:
                     self._permitted(f"{name} with {argument!r}", ("--allow-write",))

@@ -13,10 +13,11 @@ from skillgen.cli.options import names as option_names
 from skillgen.cli.output import HEAD
 from skillgen.cli.parser import build_parser
 from skillgen.kernel.model import Outcome
+from skillgen.kernel.product import beside
 
 JSON = dict[str, Any]
 PLAN = ("technique", "target", "family", *option_names(), "no_lint")
-EVAL = ("kind", "nproc", "backend", "report", "probe", "mutate", "baseline", "python", "timeout", "mcore")
+EVAL = ("kind", "nproc", "backend", "report", "probe", "mutate", "baseline", "python", "timeout", beside().option)
 
 
 def _object(**properties: JSON) -> JSON:

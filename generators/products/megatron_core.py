@@ -9,5 +9,10 @@ PRODUCT = Product(
     distribution="megatron-core",
     releases="core",
     rank=3,
+    repository="megatron",
+    spaced=True,
+    option="mcore",
+    oldest="0.16",
+    release="0.19.2",
     submodules=("3rdparty/Megatron-LM",),
 )

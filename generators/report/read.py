@@ -12,6 +12,7 @@ from typing import Any
 from skillgen.kernel import paths
 from skillgen.kernel.errors import IO, USAGE, SkillgenError
 from skillgen.kernel.form import unlike
+from skillgen.kernel.product import beside
 from skillgen.report.plots import PLOTS
 from skillgen.report.rows import STATUSES, costs, split
 
@@ -178,7 +179,7 @@ def _runs(command: str) -> bool:
         words = shlex.split(command)
     except ValueError:
         return False
-    return bool(words) and words[-1] != "--mcore"
+    return bool(words) and words[-1] != f"--{beside().option}"
 
 
 def _wrong(code: str, message: str, path: Path) -> SkillgenError:

@@ -22,11 +22,11 @@ UNJUDGED = ("loss", "step_time", "peak_memory")  # where they are `none`
 COLUMNS = ("name", "status", "reason")
 ABOUT = """\
 examples:
-  skillgen ab --flag model.vision_dp_over_cp --report DIR -- python -m torch.distributed.run --nproc_per_node=8 \\
+  skillgen ab --flag model.FIELD --report DIR -- python -m torch.distributed.run --nproc_per_node=8 \\
     scripts/training/run_recipe.py --recipe NAME model.context_parallel_size=2 train.train_iters=20
-  skillgen ab --flag vision_dp_over_cp --target ~/Megatron-Bridge --recipe NAME --nproc 8 -- \\
+  skillgen ab --flag FIELD --target CHECKOUT --recipe NAME --nproc 8 -- \\
     model.context_parallel_size=2 train.train_iters=20
-  skillgen ab --flag=--distributed.multimodal.vision.frame_sharding.enabled -- automodel recipe.yaml
+  skillgen ab --flag=--section.FIELD -- python train.py recipe.yaml
 
 In the command, {flag} is where the flag goes (else it comes last), {arm} is a or b: give each arm a checkpoint folder
 of its own. In a job {nnodes} and {endpoint} are its number of nodes and where torchrun's ranks meet.
@@ -49,13 +49,11 @@ def register(command: Add) -> None:
         "--flag",
         required=True,
         metavar="KEY[=A,B]",
-        help="KEY=VALUE as Megatron-Bridge takes it, --key VALUE (written --flag=--key) as NeMo Automodel does, or an "
+        help="KEY=VALUE or --key VALUE (written --flag=--key), whichever the trainer takes, or an "
         "environment variable; A and B are false and true, or 0 and 1, unless given",
     )
     parser.add_argument("--target", metavar="DIR", help="a checkout whose recipe is run")
-    parser.add_argument(
-        "--recipe", metavar="NAME", help="of Megatron-Bridge its name, of NeMo Automodel its YAML file"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="its name, or its YAML file, as the checkout takes recipes")
     parser.add_argument(
         "--nproc", type=cluster.count(1), default=8, metavar="N", help="ranks on each node, for a recipe (8)"
     )

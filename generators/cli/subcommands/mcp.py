@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Speaks on stdin and stdout; an agent's program starts it. Tools: list, scan, plan, apply, status, revert, eval. Each
-takes the arguments of its command and answers what --json prints. Targets, reports and megatron-core trees have to lie
+takes the arguments of its command and answers what --json prints. Targets, reports and trees beside them have to lie
 in a --root; links that lead out of one are refused.
 """
 

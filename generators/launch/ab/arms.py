@@ -18,7 +18,7 @@ ENVIRONMENT = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True)
 class Flag:
-    """What is flipped: KEY=VALUE as Megatron-Bridge takes it, `--key value` as NeMo Automodel does, or a variable."""
+    """What is flipped: KEY=VALUE or `--key value`, whichever the trainer takes, or a variable."""
 
     key: str
     values: tuple[str, str]

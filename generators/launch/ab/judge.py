@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from skillgen.launch.ab.logs import Log
+from skillgen.kernel.trainer_log import Log
 
 SMALL = 0.05  # a smaller loss is not compared with itself but with this
 STILL = 0.02  # step times this close are one

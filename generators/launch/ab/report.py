@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from skillgen.launch.ab.judge import difference
+from skillgen.launch.ab.logs import trainers
 
 SHOWN = 40  # steps in the table; more are in the JSON
-PRINTED = {
-    "Megatron-Bridge": "every rank of the first data-parallel replica prints its peak memory, after the first and the "
-    "second logged iteration; the largest counts",
-    "NeMo Automodel": "rank 0 alone prints its peak memory, of each step; the largest counts. A step has tokens per "
-    "second and no time: for equal batches the ratio of the arms is that of their step times",
-}
 
 
 def write(record: dict[str, Any], folder: Path) -> None:
@@ -50,8 +45,9 @@ def _lines(record: dict[str, Any]) -> Iterator[str]:
     if len(arms) == 2:
         yield from _losses(arms["A"], arms["B"])
     yield from ("", "## Environment", "", *[f"- {name}: {value}" for name, value in record["environment"].items()])
+    printed = {title: how.printed for title, how in trainers().items()}
     yield from (
-        f"- {product}: {PRINTED[product]}" for product in {arm["product"]: 0 for arm in arms.values()} if product
+        f"- {product}: {printed[product]}" for product in {arm["product"]: 0 for arm in arms.values()} if product
     )
 
 

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from skillgen.kernel.errors import USAGE, SkillgenError
+from skillgen.kernel.product import titles
+from skillgen.kernel.trainer_log import Log
 from skillgen.launch import processes, slurm
 from skillgen.launch.ab.arms import Arm, Flag, arms
 from skillgen.launch.ab.judge import Limits, headline, judge, middle
-from skillgen.launch.ab.logs import Log, read
+from skillgen.launch.ab.logs import read
 from skillgen.launch.ab.report import write
 from skillgen.launch.collect import tail
 
@@ -146,7 +148,7 @@ def _ran(arm: Arm, path: Path, code: int | None, order: Order, seconds: float = 
     elif code:
         found.failed = f"ended with exit code {code}"
     elif not found.log.product:
-        found.failed = "printed no step as Megatron-Bridge or NeMo Automodel do"
+        found.failed = f"printed no step as {titles(training=True)} do"
     if found.failed and path.is_file():
         found.tail = "\n".join(tail(path))
     return found

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skillgen.kernel import resources
+from skillgen.kernel.product import beside
 from skillgen.kernel.render import sections
 
 if TYPE_CHECKING:
@@ -187,14 +188,15 @@ def _gains(record: dict[str, Any], tabled: Sequence[list[str]]) -> list[str]:
 
 
 def _commands(record: dict[str, Any]) -> list[str]:
-    """The command of the run, in the checkout; a local path of megatron-core gives way to its version."""
+    """The command of the run, in the checkout; a local path of what lies beside it gives way to its version."""
     words = ["." if word == record["target"] else word for word in shlex.split(record["command"])]
-    place = words.index("--mcore") + 1 if "--mcore" in words else 0
+    core = beside()
+    place = words.index(f"--{core.option}") + 1 if f"--{core.option}" in words else 0
     if not place or words[place] == ".":
         return [shlex.join(words)]
-    words[place] = "../megatron-core"
-    version = (record["environment"].get("versions") or {}).get("megatron.core", "of an unknown version")
-    return [f"# ../megatron-core is megatron-core {version}", shlex.join(words)]
+    words[place] = f"../{core.name}"
+    version = (record["environment"].get("versions") or {}).get(core.module, "of an unknown version")
+    return [f"# {words[place]} is {core.title} {version}", shlex.join(words)]
 
 
 def _unproven(patch: Applied, used: Sequence[Found]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.model import Change
+from skillgen.kernel.product import beside
 
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
@@ -88,11 +89,13 @@ def applied(target: Target, technique: str) -> Applied:
 
 
 def eval_command(target: Target, technique: str) -> str:
-    """`skillgen eval` of a target; with the megatron-core that its suite imports, where the target is not one."""
+    """`skillgen eval` of a target; with what its suite imports beside the target."""
     from skillgen.engine.suites import suite_of
 
-    core = "megatron.core" in suite_of(technique).NEEDED and target.product != "megatron-core"
-    return shlex.join(["skillgen", "eval", technique, str(target.root), *(["--mcore", "DIR"] if core else [])])
+    core = beside()
+    needed = core.module in suite_of(technique).NEEDED and target.product != core.name
+    option = [f"--{core.option}", "DIR"] if needed else []
+    return shlex.join(["skillgen", "eval", technique, str(target.root), *option])
 
 
 def _not_applied(target: Target, technique: str, message: str) -> SkillgenError:
