@@ -51,7 +51,7 @@ def written(text: str) -> int:
 def test_adapters_are_at_most_sixty_lines_without_their_examples() -> None:
     files = [p for p in (ROOT / "generators/techniques").glob("*/families/*.py") if p.name[0] != "_"]
     lengths = {path.name: written(path.read_text().partition("    examples=(")[0]) for path in files}
-    assert lengths
+    assert len(lengths) > 25
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
