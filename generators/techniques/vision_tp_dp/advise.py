@@ -47,7 +47,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     for name, told in SIZES.items():
         tower.add_argument(f"--{name}", type=int, metavar="N", help=told)
     ranks = parser.add_argument_group("ranks")
-    ranks.add_argument("--text-tp", type=int, required=True, metavar="N", help="the text model's TP degree")
+    ranks.add_argument("--text-tp", type=int, metavar="N", help="the text model's TP degree (required)")
     ranks.add_argument("--cp", type=int, default=1, metavar="N", help="context-parallel size (default 1)")
     ranks.add_argument("--dp", type=int, default=1, metavar="N", help="data-parallel size (default 1)")
     ranks.add_argument("--vision-tp", type=int, metavar="N", help="this degree only (default: all that divide)")
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> Advised:
     from skillgen.techniques.vision_tp_dp import advice
     from skillgen.techniques.vision_tp_dp.cost_model import Machine
 
+    if args.text_tp is None:
+        raise _usage("usage", "the following arguments are required: --text-tp")
     tower = _tower(args)
     job = _job(args, tower)
     _within(args, *RATES, "tflops", "gbps", "memory_gb")
