@@ -1,6 +1,7 @@
 """Random tests draw anew on every run at a desk, and the same examples on every run of CI; releases are shared."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ from tests import checkouts, releases
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_fsync() -> Iterator[None]:
+    """No test here pulls a plug: flushing to the disk only costs time. A test's own `monkeypatch.undo` keeps this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
 
 
 @pytest.fixture(scope="session")

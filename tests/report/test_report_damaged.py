@@ -113,6 +113,7 @@ def test_a_sound_report_is_read_by_all(tmp_path: Path, readers: dict[str, Reader
     assert {name: read(tmp_path / "good") for name, read in readers.items()} == dict.fromkeys(readers, 0)
 
 
+@pytest.mark.evals
 def test_no_leaf_of_a_wrong_type_is_a_defect(
     tmp_path: Path, whole: dict[str, Any], readers: dict[str, Reader], capsys: pytest.CaptureFixture[str]
 ) -> None:

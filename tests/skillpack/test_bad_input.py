@@ -124,9 +124,9 @@ def test_it_is_a_finding(name: str, skill: Path, capsys: pytest.CaptureFixture[s
 
 def test_links_that_do_not_close_cost_little(skill: Path) -> None:
     put(skill / "SKILL.md", (skill / "SKILL.md").read_text() + "\n" + "](" * 5000)
-    started = time.perf_counter()
+    started = time.process_time()
     assert main(["skills", "validate", str(skill)]) == 0
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 WRONG = (5, "x", True, None, [None], [[]], {"a": 5}, "a" * 5000, "\0")
@@ -160,6 +160,7 @@ def in_pack(skill: Path) -> Path:
     return skill
 
 
+@pytest.mark.evals
 @pytest.mark.parametrize("file", [CARD, EVALS, "../../card.yaml"])
 def test_no_value_of_a_wrong_type_is_a_defect(file: str, in_pack: Path) -> None:
     given = yaml.safe_load((in_pack / file).read_text())

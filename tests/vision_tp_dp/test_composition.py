@@ -29,6 +29,7 @@ def unordered(found: Files) -> Files:
     }
 
 
+@pytest.mark.evals
 @pytest.mark.parametrize("other", OTHERS)
 def test_any_order(other: str, tmp_path: Path) -> None:
     root = release("bridge-0.6.2", tmp_path)

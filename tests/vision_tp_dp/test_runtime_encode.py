@@ -49,10 +49,12 @@ def test_parity_on_four_ranks() -> None:
     run_ranks(4, check_counts, OTHERS, range(1, 18, 4))
 
 
+@pytest.mark.evals
 def test_parity_on_eight_ranks() -> None:
     run_ranks(8, check_counts, EIGHT, range(0, 18, 4))
 
 
+@pytest.mark.evals
 def test_parity_on_sixteen_ranks() -> None:
     run_ranks(16, check_counts, [(Place(8, 2), 4)], range(0, 18, 6))
 
