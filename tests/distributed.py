@@ -1,4 +1,8 @@
-"""Forked gloo ranks for tests: start in a fraction of a second, never outlive their time limit."""
+"""Forked gloo ranks for tests: start in a fraction of a second, never outlive their time limit.
+
+A limit is one of waiting: it counts from the first collective, and while ranks compute it does not run out, since on a
+busy machine a second of work takes many.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,13 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
+
+START = 300.0  # seconds until all ranks are there
+BUSY = 0.05  # of a core: what a rank that waits for another does not use
+PATIENCE = 40.0  # seconds that a collective waits at least: a peer may be starved, and a hang ends at its limit anyway
+MOST = 10  # times its limit may ranks compute
 
 
 class RankError(AssertionError):
@@ -18,7 +28,7 @@ class RankError(AssertionError):
 
 
 def _rank_main(
-    rank: int, world: int, store: str, pipe: Connection, timeout: float, fn: Callable[..., Any], args: tuple[Any, ...]
+    rank: int, world: int, store: str, pipe: Connection, patience: float, fn: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     import torch
@@ -27,14 +37,53 @@ def _rank_main(
     try:
         torch.set_num_threads(1)
         dist.init_process_group(
-            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
+            "gloo",
+            store=dist.FileStore(store, world),
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=patience),
         )
+        dist.barrier()
+        pipe.send((None, None))
         pipe.send((True, fn(rank, *args)))
     except BaseException:  # whatever it was, the parent has to hear of it
         pipe.send((False, traceback.format_exc()))
     finally:
         pipe.close()
         os._exit(0)  # a process group's teardown may wait for peers that have failed
+
+
+class _Clock:
+    """The limit of some processes: time in which none of them computes."""
+
+    def __init__(self, limit: float, pids: list[int]) -> None:
+        self.limit, self.pids = limit, pids
+        self.deadline = self.last = time.monotonic() + START
+        self.seen = (time.monotonic(), 0.0)
+        self.started = False
+
+    def start(self) -> None:
+        if not self.started:
+            self.started = True
+            self.deadline = time.monotonic() + self.limit
+            self.last = time.monotonic() + MOST * self.limit
+
+    def out(self) -> bool:
+        now, used = time.monotonic(), sum(map(_processor_seconds, self.pids))
+        then, before = self.seen
+        if now - then >= 0.5:
+            self.seen = (now, used)
+            if used - before > BUSY * (now - then) and self.started:
+                self.deadline = now + self.limit
+        return now > min(self.deadline, self.last)
+
+
+def _processor_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # not Linux, or it has ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_ranks(world: int, fn: Callable[..., Any], *args: Any, timeout: float = 60) -> list[Any]:
@@ -50,20 +99,28 @@ def run_ranks(world: int, fn: Callable[..., Any], *args: Any, timeout: float = 6
         processes = []
         for rank in range(world):
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_rank_main, args=(rank, world, store, sender, timeout, fn, args))
+            process = context.Process(
+                target=_rank_main, args=(rank, world, store, sender, max(timeout, PATIENCE), fn, args)
+            )
             process.start()
             sender.close()
             pipes[receiver] = rank
             processes.append(process)
-        deadline = time.monotonic() + timeout
+        clock = _Clock(timeout, [process.pid for process in processes if process.pid])
+        coming = world
         try:
-            while pipes and (left := deadline - time.monotonic()) > 0:
-                for ready in wait(list(pipes), left):
-                    rank = pipes.pop(ready)
+            while pipes and not clock.out():
+                for ready in wait(list(pipes), 0.5):
                     try:
-                        results[rank] = ready.recv()  # type: ignore[union-attr]
+                        done, value = ready.recv()  # type: ignore[union-attr]
                     except EOFError:
-                        results[rank] = (False, "died without a word")
+                        done, value = False, "died without a word"
+                    if done is None:
+                        coming -= 1
+                    else:
+                        results[pipes.pop(ready)] = (done, value)
+                    if not coming or done is False:
+                        clock.start()
         finally:
             for process in processes:
                 if process.is_alive() and process.pid:

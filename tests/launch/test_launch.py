@@ -143,10 +143,10 @@ def test_a_run_that_hangs_is_killed_with_its_children(
     )
     started = time.monotonic()
     with pytest.raises(SkillgenError) as caught:
-        run(monkeypatch, script, timeout=1.5)
-    assert caught.value.code == "eval-timed-out" and time.monotonic() - started < 10
+        run(monkeypatch, script, timeout=3)
+    assert caught.value.code == "eval-timed-out" and time.monotonic() - started < 50
     left = [int(pid) for pid in pids.read_text().split()]
-    while any(map(alive, left)) and time.monotonic() - started < 10:
+    while any(map(alive, left)) and time.monotonic() - started < 50:
         time.sleep(0.05)  # an orphan's end is not waited for
     assert not any(map(alive, left))
 
@@ -190,7 +190,7 @@ def test_one_node_may_take_any_free_port() -> None:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("import time; time.sleep(60)", "did not start within 1.5 s"),
+        ("import time; time.sleep(60)", "did not start within 3 s"),
         ("import sys; sys.exit('RendezvousTimeoutError')", "did not start and ended with exit code 1"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_node_that_never_comes(
     monkeypatch: pytest.MonkeyPatch, ready: None, tmp_path: Path, script: str, told: str
 ) -> None:
     with pytest.raises(SkillgenError) as caught:
-        run(monkeypatch, script, timeout=1.5, nnodes=2, rdzv_endpoint="localhost", report=tmp_path)
+        run(monkeypatch, script, timeout=3, nnodes=2, rdzv_endpoint="localhost", report=tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("eval-not-started", EVAL_FAILED)
     told += ": the rendezvous at localhost:29400 was not completed by 2 nodes"
     (row,) = json.loads((tmp_path / "report.json").read_text())["rows"]
@@ -220,7 +220,7 @@ def test_nodes_that_met_or_never_tried_are_not_said_to_have_missed_each_other(
     monkeypatch: pytest.MonkeyPatch, ready: None, script: str
 ) -> None:
     with pytest.raises(SkillgenError) as caught:
-        run(monkeypatch, script, timeout=1.5, nnodes=2, rdzv_endpoint="localhost")
+        run(monkeypatch, script, timeout=3, nnodes=2, rdzv_endpoint="localhost")
     assert caught.value.code in ("eval-died", "eval-timed-out") and "rendezvous" not in caught.value.message
 
 
@@ -231,7 +231,7 @@ def test_a_process_whose_name_is_no_text_is_seen(tmp_path: Path) -> None:
     other = subprocess.Popen([name, "60"], start_new_session=True)
     try:
         stat = Path(f"/proc/{other.pid}/stat")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 50
         while b"\xc3)" not in stat.read_bytes() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert b"\xc3)" in stat.read_bytes() and processes._descendants(other.pid) == []
@@ -273,7 +273,7 @@ def test_a_killed_command_leaves_no_torchrun_behind(tmp_path: Path) -> None:
         f"suite._watch([sys.executable, '-c', {sleeper!r}], pathlib.Path('.'), 60, None)\n"
     )
     parent = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
-    told, deadline = tmp_path / "pid", time.monotonic() + 30
+    told, deadline = tmp_path / "pid", time.monotonic() + 50
     while not (told.is_file() and told.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     pid = int(told.read_text())
