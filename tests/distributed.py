@@ -20,7 +20,7 @@ from typing import Any
 START = 300.0  # seconds until all ranks are there
 BUSY = 0.05  # of a core: what a rank that waits for another does not use
 PATIENCE = 40.0  # seconds that a collective waits at least: a peer may be starved, and a hang ends at its limit anyway
-MOST = 10  # times its limit may ranks compute
+MOST = 30  # times its limit may ranks compute
 
 
 class RankError(AssertionError):
@@ -58,24 +58,25 @@ class _Clock:
 
     def __init__(self, limit: float, pids: list[int]) -> None:
         self.limit, self.pids = limit, pids
-        self.deadline = self.last = time.monotonic() + START
-        self.seen = (time.monotonic(), 0.0)
-        self.started = False
+        self.since, self.used, self.started = time.monotonic(), 0.0, False
+        self.deadline = self.last = self.since + START
 
     def start(self) -> None:
         if not self.started:
             self.started = True
-            self.deadline = time.monotonic() + self.limit
-            self.last = time.monotonic() + MOST * self.limit
+            self._again(time.monotonic())
+            self.last = self.since + MOST * self.limit
 
     def out(self) -> bool:
-        now, used = time.monotonic(), sum(map(_processor_seconds, self.pids))
-        then, before = self.seen
-        if now - then >= 0.5:
-            self.seen = (now, used)
-            if used - before > BUSY * (now - then) and self.started:
-                self.deadline = now + self.limit
-        return now > min(self.deadline, self.last)
+        now = time.monotonic()
+        if now <= self.deadline:
+            return False
+        before, since = self.used, self.since
+        self._again(now)
+        return not self.started or now > self.last or self.used - before <= BUSY * (now - since)
+
+    def _again(self, now: float) -> None:
+        self.since, self.used, self.deadline = now, sum(map(_processor_seconds, self.pids)), now + self.limit
 
 
 def _processor_seconds(pid: int) -> float:
@@ -110,7 +111,7 @@ def run_ranks(world: int, fn: Callable[..., Any], *args: Any, timeout: float = 6
         coming = world
         try:
             while pipes and not clock.out():
-                for ready in wait(list(pipes), 0.5):
+                for ready in wait(list(pipes), 0.2):
                     try:
                         done, value = ready.recv()  # type: ignore[union-attr]
                     except EOFError:
