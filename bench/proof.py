@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--releases", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--reports", type=Path, required=True)
+    parser.add_argument("--label", help="keep the reports beside those of another machine, under this name")
     parser.add_argument("--only", help="runs whose technique and release contain this")
     parser.add_argument("--slow", action="store_true", help="also the target's own tests")
     parser.add_argument("--all", action="store_true", help="also runs whose report is of the code as it is")
@@ -129,6 +130,8 @@ def main() -> None:
     data = yaml.safe_load((ROOT / "proof/runs.yaml").read_text())
     failed = False
     for run in data["runs"]:
+        if label := "-".join(filter(None, (run.get("label"), args.label))):
+            run["label"] = label
         name = f"{run['technique']} {run['release']}"
         if (args.only and args.only not in name) or (run.get("slow") and not args.slow):
             continue

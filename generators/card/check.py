@@ -49,6 +49,7 @@ def made(pack: Pack, kept: dict[str, Evidence]) -> dict[str, str]:
     for entry in card["techniques"]:
         evidence = kept[entry["name"]]
         verdicts = evidence.verdicts()
+        entry["processors"], entry["claims"] = evidence.processors(), entry.pop("claims")
         for claim in entry["claims"]:
             claim.update(level=verdicts[claim["id"]].level, evidence=verdicts[claim["id"]].evidence)
         path = pack.skill_card(entry)

@@ -89,6 +89,13 @@ class Proof:
         patched = self.record["patched"].get("families") or self.record["families"]
         return now.are(self.record.get("code"), patched if family == WHOLE else [family])
 
+    @property
+    def processor(self) -> str:
+        """What did the arithmetic, as far as rounding depends on it; on GPUs also which."""
+        environment = self.record["environment"]
+        parts = [environment.get("cpu") or "unknown processor", environment.get("vector"), environment.get("blas")]
+        return ", ".join([*filter(None, parts), *sorted(set(environment.get("gpu") or ()))])
+
     @cached_property
     def rows(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """The cases by family and kind."""

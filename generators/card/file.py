@@ -17,7 +17,7 @@ LEVELS = ("unproven", "documented", "code_verified", "cpu_verified", "gpu_verifi
 RUN = LEVELS[3:]  # what only a run of the code as it is gives
 CARD, PROOF = "card.yaml", "proof"
 HEADER = """\
-# The pack's card. `level`, `evidence` and `validated_on` are filled by `skillgen card update REPORT...` from eval
+# The pack's card. `level`, `evidence` and `processors` are filled by `skillgen card update REPORT...` from eval
 # reports, never by hand, and `skillgen card check` fails where they say more or less than those. The other keys are
 # written by hand; CONTRIBUTING.md explains them.
 """
@@ -32,7 +32,7 @@ ITEM = {
 }
 ITEMS = {key.removesuffix("?") for key in ITEM}
 CLAIM = {"id": str, "statement": str, "level": str, "evidence": [str], "least?": str, "proven_by?": [ITEM]}
-TECHNIQUE = {"name": str, "skill": str, "targets": [TARGET], "claims": [CLAIM]}
+TECHNIQUE = {"name": str, "skill": str, "targets": [TARGET], "processors?": [str], "claims": [CLAIM]}
 FORM = {"releases": {"*": [str]}, "main?": {"*": str}, "techniques": [TECHNIQUE]}
 
 

@@ -65,6 +65,12 @@ class Evidence:
                 found[claim["id"]] = max(full, key=_rank)
         return found
 
+    def processors(self) -> list[str]:
+        """Those on which runs of the code as it is have passed, each once."""
+        families = {proof.place: {row["family"] for row in proof.record["rows"]} for proof in self.proofs}
+        current = [p for p in self.proofs if any(p.is_of(self.now, family) for family in families[p.place])]
+        return sorted({proof.processor for proof in current})
+
     def summary(self) -> dict[str, Any]:
         """What a skill's card says at its head: the level that all claims have, but for those that ask for more."""
         verdicts = self.verdicts()

@@ -41,6 +41,8 @@ def render(facts: Facts, kept: dict[str, Evidence]) -> str:
     parts = [HEAD]
     for name, evidence in kept.items():
         parts.append(f"## {name}\n")
+        if on := evidence.processors():
+            parts.append(f"Today's code ran on {' and on '.join(on)}.\n")
         for product, releases in facts.items():
             rows = [(release, row) for release, told in releases.items() for row in told["rows"]]
             if rows := [(release, row) for release, row in rows if row["technique"] == name]:

@@ -92,7 +92,7 @@ def test_every_cpu_claim_has_a_run_that_can_prove_it(name: str) -> None:
 def digests(proof: Proof, tree: Path) -> dict[str, str]:
     """What a report says of the patched code of each family, made from a plan on the release as it is."""
     target = discover(tree)
-    options = {"trainable": True} if proof.place.endswith("-trainable.json") else {}
+    options = {"trainable": True} if "-trainable" in proof.place else {}
     planned = engine.plan_changes(target, proof.record["technique"], [], options, lint=False)
     after = {change.path: change.after for change in planned.changes}
     package = target.relative(target.package) + "/"

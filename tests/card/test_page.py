@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.card.packs import Run, cases, report
 from tests.cli.trees import write
@@ -77,6 +78,21 @@ def test_the_page_follows_the_reports(facts: Path, runs: Path, card: Run) -> Non
     assert "| f | code | code | code |" in (facts / PAGE).read_text()
     card("update", report(runs, facts, "abc123456789", cases("f"), backend="nccl", gpu=["H200"]))
     assert "| f | code | code | gpu |" in (facts / PAGE).read_text()
+
+
+def test_every_processor_that_ran_todays_code_is_shown(facts: Path, runs: Path, card: Run) -> None:
+    ours = {"versions": {"torch": "2"}, "cpu": "AMD EPYC 9654", "vector": "AVX512", "blas": "mkl", "hosts": ["a"]}
+    given = report(runs, facts, "2.0", environment=ours)
+    assert card("update", "--label", "epyc", given)[0] == 0
+    both = ["AMD EPYC 9654, AVX512, mkl", "unknown processor"]
+    entry = yaml.safe_load((facts / "card.yaml").read_text())["techniques"][0]
+    assert entry["processors"] == both and card("check")[0] == 0
+    assert f"Today's code ran on {' and on '.join(both)}." in (facts / PAGE).read_text()
+    (facts / "card.yaml").write_text((facts / "card.yaml").read_text().replace("EPYC 9654", "EPYC 9999"))
+    assert card("check")[1]["error"]["where"] == "card.yaml"
+    (facts / "runtime/plan.py").write_text("def plan(n):\n    return n + 2\n")
+    card("update")
+    assert yaml.safe_load((facts / "card.yaml").read_text())["techniques"][0]["processors"] == []
 
 
 def test_a_page_written_by_hand_is_found(facts: Path, card: Run) -> None:

@@ -114,6 +114,14 @@ def test_slow_runs_are_made_where_they_are_asked_for(
     assert [words[3:] for words in asked if words[:2] == ["card", "update"]] == [[], ["--label", "own"], []]
 
 
+def test_the_reports_of_another_machine_are_kept_beside_the_first(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = made(script, tmp_path, monkeypatch, "--label", "epyc", "--only", "2.0")[1]
+    labels = [words[3:] for words in asked if words[:2] == ["card", "update"]]
+    assert labels == [["--label", "epyc"], ["--label", "trained-epyc"], []]
+
+
 def test_main_is_cloned_at_the_commit_that_the_card_names(
     script: ModuleType, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ def test_every_written_file_is_counted(pack: Path, runs: Path, capsys: pytest.Ca
     made = {name for name, data in tree(pack).items() if before.get(name) != data}
     assert f"{len(made)} files written" in capsys.readouterr().out
     main(["card", "update", "--pack", str(pack), report(runs, pack, "1.0", cases("f"))])
-    assert "1 reports taken, 0 of 5 levels changed, 1 files written" in capsys.readouterr().out
+    assert "1 reports taken, 0 of 5 levels changed, 2 files written" in capsys.readouterr().out
     main(["card", "update", "--pack", str(pack), report(runs, pack, "1.0"), report(runs, pack, "2.0")])
     assert "2 reports taken, 1 of 5 levels changed, 4 files written" in capsys.readouterr().out
     main(["card", "update", "--pack", str(pack)])
