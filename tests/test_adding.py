@@ -72,6 +72,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(retold(root, [f"{top}/vision_dp_over_cp" for top in owned], as_family, only="ministral3")) == 4
     assert len(retold(root, [f"{top}/blockdiag_gqa" for top in [*owned, "tests"]], as_technique)) > 5
     assert retold(root, [f"skills/{AUTOMODEL}"], as_technique)
+    for skill in (AUTOMODEL, TECHNIQUE, "vision-frame-sharding"):  # neighbours: of one product
+        near = TECHNIQUE if skill != TECHNIQUE else AUTOMODEL
+        path = root / "skills" / skill / "evals/evals.json"
+        told = json.loads(path.read_text())
+        asked = {"id": len(told["evals"]) + 1, "prompt": f"Let {near} do this.", "expected_skill": near}
+        told["evals"].append({**told["evals"][-1], **asked})
+        path.write_text(json.dumps(told, indent=2))
     product = root / "generators/products/toy_trainer.py"
     product.write_text(as_product((ROOT / "generators/products/automodel.py").read_text()))
     card = yaml.safe_load((root / "card.yaml").read_text())
@@ -111,7 +118,7 @@ def made(copy: Path, run: Command, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def python(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
     places = os.pathsep.join(map(str, (copy / ".cache/packages", copy)))
-    environment = os.environ | {"PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": places}
     return subprocess.run([sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True)
 
 
@@ -161,6 +168,7 @@ def test_no_claim_of_another_goes_stale(copy: Path) -> None:
     assert Hashes(TECHNIQUE, copy).shared != Hashes(AUTOMODEL, copy).shared
 
 
+@pytest.mark.evals
 def test_the_card_takes_the_technique_in(copy: Path, run: Command, made: None) -> None:
     levels = {(row["technique"], row["claim"]): row["level"] for row in run("card", "check")["rows"]}
     known = yaml.safe_load((ROOT / "card.yaml").read_text())["techniques"]
@@ -170,6 +178,10 @@ def test_the_card_takes_the_technique_in(copy: Path, run: Command, made: None) -
         }
     assert levels[TECHNIQUE, "parity"] == "unproven"
     assert f"## {TECHNIQUE}\n" in (copy / "docs/compatibility.md").read_text()
+
+
+def test_the_skill_of_the_technique_is_valid(copy: Path, run: Command) -> None:
+    run("card", "update")
     assert run("skills", "validate")["ok"]
 
 
