@@ -30,17 +30,13 @@ LAYERS = (
 GENERAL = ("kernel", "edits", "ledger", "fetching", "engine", "launch", "report", "mcp", "cli")
 # What is left of an older order. Whoever mends one takes it out.
 LEFT: set[str] = {
-    "evals.hierarchical_cp.mutations -> kernel.errors",
-    "evals.kernel.harness -> kernel.target",
-    "evals.kernel.harness -> launch.environment",
-    "evals.kernel.worker -> launch.environment",
     "evals.vision_frame_sharding.cases_agreement -> evals.vision_dp_over_cp.cases_agreement",
     "evals.vision_frame_sharding.cases_trainable -> evals.vision_dp_over_cp.cases_agreement",
     "evals.vision_tp_dp.cases_agreement -> evals.vision_dp_over_cp.cases_agreement",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.advice",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.cost_model",
 }
-CIRCLES_LEFT = [["evals.kernel.harness", "evals.kernel.upstream_bridge"]]
+CIRCLES_LEFT: list[list[str]] = []
 
 
 def layer(module: str) -> tuple[int, str]:

@@ -9,7 +9,6 @@ from skillgen.evals.hierarchical_cp import cases_checks
 from skillgen.evals.hierarchical_cp.paths import Paths, paths_of
 from skillgen.evals.kernel import attention
 from skillgen.evals.kernel.context import Context
-from skillgen.kernel.errors import USAGE, SkillgenError
 
 
 def names() -> list[str]:
@@ -20,7 +19,7 @@ def names() -> list[str]:
 def apply(name: str, context: Context) -> None:
     """Break it in this process."""
     if name not in FAULTS:
-        raise SkillgenError("no-such-mutation", f"--mutate {name}: it is one of {', '.join(FAULTS)}", exit_code=USAGE)
+        raise ValueError(f"no mutation is called {name!r}: it is one of {', '.join(FAULTS)}")
     FAULTS[name](context)
 
 

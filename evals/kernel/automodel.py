@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from skillgen.evals.kernel.context import Context
-from skillgen.evals.kernel.harness import InertPackages, TargetHarness
+from skillgen.evals.kernel.harness import TargetHarness
+from skillgen.evals.kernel.inert import InertPackages
 
 # Loggers, data loaders, GPU kernels, 8-bit layers: imported by recipes at module level, used by no case.
 UNUSED = ("mlflow", "wandb", "triton", "torchao", "torchdata", "datasets", "PIL")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import pkgutil
-import platform
 import sys
 import types
 import typing
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from skillgen.evals.kernel.processor import processor
-from skillgen.kernel.target import discover
-from skillgen.launch.environment import PRODUCT_OF, git, version
+from skillgen.evals.kernel.inert import Inert, InertPackages
 
 BRIDGE = "megatron.bridge"
 SHELLS = ("", ".models", ".models.common", ".utils", ".training", ".training.utils")
@@ -28,6 +23,17 @@ class Skip(Exception):
     """What a case needs is not there; the message says what."""
 
 
+def or_skip(action: Callable[[], object], optional: Sequence[str]) -> None:
+    """Run what needs packages that a machine may lack: without one of them Skip, and any other error is an error."""
+    try:
+        action()
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in optional:
+            raise
+        raise Skip(f"{package} is not here, without which it does not run: {error}") from error
+
+
 class TargetHarness:
     """One process's view of a target: its import path, package shells, stand-ins, the runtime that was vendored."""
 
@@ -35,6 +41,7 @@ class TargetHarness:
     runtime_module: ClassVar[str]  # below the package
     technique: ClassVar[str]  # that brings the runtime
     versions: ClassVar[tuple[str, ...]] = ("transformers", "triton")  # modules whose version the report tells
+    optional: ClassVar[tuple[str, ...]] = ()  # packages that a family may want, and a machine may lack
 
     def __init__(self, target_root: str) -> None:
         self.root = Path(target_root).resolve()
@@ -99,6 +106,7 @@ class Harness(TargetHarness):
     runtime_module = "models.common.vision_sharding"
     technique = "vision-dp-over-cp"
     versions = ("transformers", "megatron.core", "transformer_engine", "triton")
+    optional = ("transformer_engine", "mamba_ssm", "causal_conv1d", "flash_attn", "triton", "qwen_vl_utils")
 
     def __init__(self, target_root: str, mcore: str | None = None) -> None:
         super().__init__(target_root)
@@ -136,116 +144,3 @@ class Harness(TargetHarness):
         self.stand_ins.append("inert module: triton (GPU kernels, never called)")
         with InertPackages("triton"):
             importlib.import_module("megatron.core.transformer")
-
-
-class _Anything(type):
-    """Calling a class of it hands a lone callable back, as a decorator does, and else the class; so does any name."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls.__dict__.get("inert"):
-            return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else cls
-        return super().__call__(*args, **kwargs)
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Inert
-
-    def __contains__(cls, item: object) -> bool:
-        return False
-
-
-class Inert(metaclass=_Anything):
-    """What an inert module has under every name: a decorator, a base class, an annotation, a constant."""
-
-    inert = True
-
-
-class _InertModule(types.ModuleType):
-    __version__ = "0.0.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Inert
-
-
-def inert_module(name: str) -> types.ModuleType:
-    """A stand-in for a module that is imported for names which are never used."""
-    module = _InertModule(name)
-    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-    return module
-
-
-def installed(name: str) -> bool:
-    """Whether a package is there; a plain folder of that name, as tests have them, is none."""
-    spec = importlib.util.find_spec(name)
-    return spec is not None and spec.origin is not None
-
-
-class InertPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """While entered, packages that are not installed import as inert modules, whatever lies below them.
-
-    A dotted name is a module below a package that is there.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self.absent = tuple(name for name in names if name not in sys.modules and not installed(name))
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if self.stands_for(name) else None
-
-    def stands_for(self, name: str) -> bool:
-        """Whether a module is one of the absent, or lies below one."""
-        return any(name == absent or name.startswith(f"{absent}.") for absent in self.absent)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _InertModule(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__path__ = []
-
-    def __enter__(self) -> InertPackages:
-        sys.meta_path.insert(0, self)  # a folder of the same name would else be taken for the package
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Whoever asks later whether a package is there must hear that it is not."""
-        sys.meta_path.remove(self)
-        for name in list(filter(self.stands_for, sys.modules)):
-            del sys.modules[name]
-
-
-def environment(harness: TargetHarness | None, backend: str) -> dict[str, Any]:
-    """What a reader needs to repeat the run."""
-    import torch
-
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in harness.versions if harness is not None else TargetHarness.versions:
-        module = sys.modules.get(package)
-        versions[package] = (version(module) or "present") if module else "absent"
-    gpu = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if backend == "nccl" else []
-    record: dict[str, Any] = {
-        "versions": versions,
-        "platform": platform.platform(),
-        **processor(),
-        "cores": os.cpu_count(),
-        "gpu": gpu,
-        "threads_per_rank": torch.get_num_threads(),
-    }
-    if harness is not None:
-        record["target"] = target_record(harness)
-    return record
-
-
-@lru_cache(maxsize=1)
-def target_record(harness: TargetHarness) -> dict[str, Any]:
-    """Path, version, commit (with a dirty mark) and runtime version of the target."""
-    target = discover(harness.root, PRODUCT_OF[harness.package])
-    record: dict[str, Any] = {"path": str(harness.root), "version": target.version or "unknown"}
-    commit = git(target, "rev-parse", "HEAD")
-    patched = " (patched)" if git(target, "status", "--porcelain", "-uno") else ""
-    record["commit"] = f"{commit}{patched}" if commit else None
-    runtime = sys.modules.get(harness.runtime_name)
-    record["runtime"] = getattr(runtime, "__version__", None)
-    return record

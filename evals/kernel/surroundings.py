@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from skillgen.evals.kernel.harness import BRIDGE, Inert, InertPackages, TargetHarness
+from skillgen.evals.kernel.harness import BRIDGE, TargetHarness
+from skillgen.evals.kernel.inert import Inert, InertPackages
 from skillgen.evals.kernel.stand_in import VERSION, DotProductAttention
 
 KEPT = ("training.initialize", "training.config", "training.utils", "utils", "models.transformer_config")

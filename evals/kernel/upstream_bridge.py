@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from skillgen.evals.kernel.harness import InertPackages, inert_module, installed
+from skillgen.evals.kernel.inert import InertPackages, inert_module, installed
 
 # imported by Bridge's initialisers, or by many of its tests
 ABSENT = ("transformer_engine", "modelopt", "omegaconf", "datasets", "peft", "triton", "PIL", "megatron.energon")

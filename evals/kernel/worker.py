@@ -42,9 +42,8 @@ def run(spec: dict[str, Any]) -> None:
     import torch.distributed as dist
 
     from skillgen.evals.kernel.context import Context
-    from skillgen.evals.kernel.harness import Skip, environment
+    from skillgen.evals.kernel.environment import environment
     from skillgen.evals.kernel.suites import suite_of
-    from skillgen.launch.environment import shown
 
     suite = suite_of(spec["technique"])
     families = importlib.import_module(suite.FAMILIES)
@@ -61,8 +60,7 @@ def run(spec: dict[str, Any]) -> None:
         if writes:
             record: dict[str, Any] = {"rows": rows, "kinds": list(kinds), "running": running}
             record["stand_ins"] = harness.stand_ins
-            record["environment"] = environment(harness, spec["backend"]) | {"variables": shown(os.environ)}
-            record["environment"]["hosts"] = hosts
+            record["environment"] = environment(harness, spec["backend"], spec.get("told", {})) | {"hosts": hosts}
             partial = Path(spec["result"] + ".partial")
             partial.write_text(json.dumps(record))
             partial.replace(spec["result"])
@@ -75,20 +73,32 @@ def run(spec: dict[str, Any]) -> None:
         family_class = families.load(name)
         for variant in family_class.variants:
             where = {"family": name, "variant": variant}
-            try:
-                family = family_class(harness, variant)
-                suite.require(context, family)
-                if spec["mutate"] and not mutated:
-                    suite.mutate(spec["mutate"], context)
-                    mutated = True
-            except Skip as skip:
-                skipped = {"kind": "all", "name": "all cases", "status": "skipped", "reason": str(skip), "seconds": 0}
-                keep(name, where | skipped)
+            family, row = prepared(suite, context, family_class, variant, None if mutated else spec["mutate"])
+            if family is None:
+                keep(name, where | row)
                 break
+            mutated = True
             for case in suite.cases(context, family, kinds):
                 keep(f"{name}, {case.kind}: {case.name}")
                 keep(name, where | context.run(case))
     keep(None)
+
+
+def prepared(suite: Any, context: Any, build: Any, variant: str, mutate: str | None) -> tuple[Any, dict[str, Any]]:
+    """The family, where all ranks can judge it, and the row that says why not: skipped, or failed of itself."""
+    from skillgen.evals.kernel.context import Case, Result
+
+    made = []
+
+    def prepare() -> Result:
+        made.append(build(context.harness, variant))
+        suite.require(context, made[0])
+        if mutate:
+            suite.mutate(mutate, context)
+        return Result()
+
+    row = context.run(Case("all", "all cases", prepare))
+    return made[0] if row["status"] == "passed" else None, row
 
 
 def _say_why() -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from skillgen.evals.kernel.harness import Harness, InertPackages, Skip
+from skillgen.evals.kernel.harness import Harness, Skip
+from skillgen.evals.kernel.inert import InertPackages
 from skillgen.evals.kernel.surroundings import bridge_module
 from skillgen.evals.vision_tp_dp.stand_ins import CoreAttention, Norm, local
 

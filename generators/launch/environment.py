@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from skillgen.kernel.errors import SkillgenError
 from skillgen.kernel.product import products
@@ -24,7 +22,13 @@ VARIABLES = {
 }
 FIXED = ("PYTHONFAULTHANDLER", "PYTHONDONTWRITEBYTECODE", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
 PRODUCT_OF = {known.module: known.name for known in products().values()}
-SHOWN = re.compile(r"(OMP|NCCL|TORCH_NCCL|GLOO)_|CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS)$")
+SHOWN = "|".join(  # a pattern, at a name's start, of what a reader of the report is told
+    [
+        "(OMP|NCCL|TORCH_NCCL|GLOO)_",
+        "CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS)$",
+        *(f"{name}$" for name in VARIABLES),
+    ]
+)
 
 
 def variables(backend: str, given: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -36,24 +40,26 @@ def variables(backend: str, given: Mapping[str, str] = os.environ) -> dict[str, 
     }
 
 
-def shown(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a reader of the report is told of the environment."""
-    return {name: environment[name] for name in sorted(environment) if name in VARIABLES or SHOWN.match(name)}
-
-
-@lru_cache(maxsize=8)  # a record is written anew after every case
-def version(module: ModuleType) -> str | None:
-    """The version that a module's own tree states.
-
-    `__version__` of a product ends in the commit of whatever repository lies around it, which may be a stranger's.
-    """
-    told = getattr(module, "__version__", None)
-    if module.__name__ not in PRODUCT_OF or not getattr(module, "__file__", None):
-        return told
-    try:
-        return stated(discover(Path(str(module.__file__)).parent, PRODUCT_OF[module.__name__])) or told
-    except SkillgenError:
-        return told
+def told(root: Path, mcore: Path | None) -> dict[str, Any]:
+    """What a report tells of the trees, and which variables; the ranks, which import them, could not say it."""
+    found: dict[str, Any] = {"products": list(PRODUCT_OF), "versions": {}, "variables": SHOWN}
+    for tree in (root, mcore):
+        try:
+            target = discover(tree) if tree else None
+        except SkillgenError:
+            target = None
+        if target is None:
+            continue
+        found["versions"][target.about.module] = stated(target)
+        if tree is root:
+            commit = git(target, "rev-parse", "HEAD")
+            patched = " (patched)" if git(target, "status", "--porcelain", "-uno") else ""
+            found["target"] = {
+                "path": str(root),
+                "version": target.version or "unknown",
+                "commit": f"{commit}{patched}" if commit else None,
+            }
+    return found
 
 
 def stated(target: Target) -> str | None:

@@ -17,6 +17,7 @@ from skillgen.engine.suites import suite_of
 from skillgen.kernel.errors import USAGE, SkillgenError
 from skillgen.kernel.product import beside
 from skillgen.launch import rendezvous
+from skillgen.launch.environment import told
 from skillgen.report.upstream import KIND as UPSTREAM_TESTS
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Run:
             "mcore": str(Path(self.mcore).resolve()) if self.mcore else None,
             "limit": self.limit,
             "timeout": self.timeout,
+            "told": told(self.target.resolve(), Path(self.mcore).resolve() if self.mcore else None),
             "result": str(work / "result.json"),
             "progress": str(work / "progress.jsonl"),
             "shared": shared,

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from skillgen.evals.kernel import worker
 from skillgen.evals.kernel.arms import apart, apart_by_name
-from skillgen.evals.kernel.context import Case, Result, judge, member_lists
+from skillgen.evals.kernel.context import Case, Context, Result, judge, member_lists
 from skillgen.evals.kernel.families import Batch, PointwiseLM, sequence, settle_weights, zigzag
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.kernel.measure import collectives, saved_activations
@@ -112,12 +114,65 @@ def test_families_are_found_by_walking() -> None:
     assert {"ministral3", "qwen3_omni", "nemotron_omni", "minimax_m3"} <= set(names())
 
 
-def test_a_model_that_does_not_run_unpatched_is_skipped_with_its_reason() -> None:
-    def model(*args: Any, **kwargs: Any) -> None:
-        raise TypeError("unexpected keyword argument 'return_dict'")
+def unpatched(error: Exception) -> None:
+    """What the suite makes of a model that raises with the flag off."""
 
-    context: Any = SimpleNamespace(layout=lambda cp: None, cp_sizes=lambda: [2], device="cpu", model=model)
+    def model(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    harness = SimpleNamespace(optional=("flash_attn",))
+    context: Any = SimpleNamespace(
+        layout=lambda cp: None, cp_sizes=lambda: [2], device="cpu", model=model, harness=harness
+    )
     batch = Batch({}, (), torch.zeros(1, 1), torch.zeros(1, 1), 0, 1)
     family: Any = SimpleNamespace(batch=lambda items, seed: batch)
-    with pytest.raises(Skip, match="even with the flag off: TypeError: unexpected keyword"):
-        cases_parity.require_replicated(context, family)
+    cases_parity.require_replicated(context, family)
+
+
+def test_a_model_that_lacks_a_declared_package_is_skipped_with_its_name() -> None:
+    with pytest.raises(Skip, match="flash_attn is not here"):
+        unpatched(ModuleNotFoundError("No module named 'flash_attn.ops'", name="flash_attn.ops"))
+    with pytest.raises(Skip, match="no such tower"):
+        unpatched(Skip("no such tower"))
+
+
+@pytest.mark.parametrize("error", [TypeError("unexpected keyword"), ImportError("no name", name="my_package")])
+def test_an_error_of_the_family_itself_is_no_absence(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        unpatched(error)
+
+
+class Toy:
+    """A family of one variant that raises on one rank, as it is built or as it first runs."""
+
+    variants = ("",)
+
+    def __init__(self, harness: Any, variant: str) -> None:
+        if harness.when == "built" and dist.get_rank() == harness.where:
+            raise harness.error
+
+
+def prepared_on(rank: int, when: str, where: int, error: Exception) -> dict[str, Any]:
+    harness = SimpleNamespace(when=when, where=where, error=error)
+    context = Context(harness, {"backend": "gloo", "limit": 5})
+
+    def require(context: Context, family: Toy) -> None:
+        if when == "run" and rank == where:
+            raise error
+
+    family, row = worker.prepared(SimpleNamespace(require=require), context, Toy, "", None)
+    assert (family is None) == (row["status"] != "passed")
+    return row
+
+
+@pytest.mark.parametrize("when", ["built", "run"])
+def test_a_family_that_raises_is_a_failed_row_with_its_traceback_on_every_rank(when: str) -> None:
+    for row in run_ranks(2, prepared_on, when, 1, ZeroDivisionError("no such luck")):
+        assert (row["kind"], row["status"]) == ("all", "failed")
+        assert row["reason"] == "rank 1: ZeroDivisionError: no such luck" and "raise" in row["traceback"]
+
+
+def test_a_family_that_cannot_be_judged_on_one_rank_is_skipped_on_every() -> None:
+    rows = run_ranks(2, prepared_on, "run", 0, Skip("no tower here"))
+    assert [(row["status"], row["reason"]) for row in rows] == [("skipped", "no tower here")] * 2
+    assert [row["status"] for row in run_ranks(2, prepared_on, "never", 0, Skip(""))] == ["passed"] * 2

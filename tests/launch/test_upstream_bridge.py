@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from skillgen import ledger
-from skillgen.evals.kernel.harness import InertPackages
+from skillgen.evals.kernel.inert import InertPackages
 from skillgen.kernel.model import Change
 from skillgen.kernel.target import discover
 from skillgen.launch import upstream

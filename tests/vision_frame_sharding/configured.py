@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from skillgen.evals.kernel.automodel import UNUSED
-from skillgen.evals.kernel.harness import InertPackages
+from skillgen.evals.kernel.inert import InertPackages
 
 BEFORE_SETUP_CHECK = (
     "setup_logging", "apply_cache_compatibility_patches", "StatefulRNG", "apply_te_patches",

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from skillgen.evals.kernel.automodel import UNUSED
-from skillgen.evals.kernel.harness import InertPackages
+from skillgen.evals.kernel.inert import InertPackages
 
 
 def pytest_configure(config: Any) -> None:

@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     specs = [
         spec(tree, FAMILIES),
         spec(tree, FAMILIES[:1], nproc=4),
-        spec(tree, FAMILIES, rounding_by_rows=True),
+        spec(tree, FAMILIES[::2], rounding_by_rows=True),
         *(spec(tree, FAMILIES[:1], name) for name in FAULTS),
     ]
     return dict(zip(["", "4 ranks", "rounding", *FAULTS], forked(tmp_path_factory.mktemp("runs"), specs), strict=True))
@@ -80,7 +80,7 @@ def test_four_ranks_share_one_image_and_may_be_of_two_dimensions(runs: dict[str,
 def test_products_may_round_by_the_number_of_their_rows(runs: dict[str, dict[str, str]]) -> None:
     """As they do on some processors: a rank's share has fewer rows than the batch."""
     assert not {"failed", "died"} & set(runs["rounding"].values()), runs["rounding"]
-    assert runs["rounding"].keys() == runs[""].keys()
+    assert {name.partition(" ")[0] for name in runs["rounding"]} == set(FAMILIES[::2])
 
 
 def test_without_trainable_no_gradient_reaches_the_tower(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from skillgen.evals.kernel.automodel import UNUSED
-from skillgen.evals.kernel.harness import InertPackages
+from skillgen.evals.kernel.inert import InertPackages
 from tests.distributed import RankError, run_ranks
 
 VOCAB, HIDDEN, IMAGE = 11, 4, 7

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 from torch import Tensor
 
-from skillgen.evals.kernel.harness import InertPackages
+from skillgen.evals.kernel.inert import InertPackages
 from skillgen.evals.vision_tp_dp.families import PATCH, TEMPORAL, Qwen3VL
 from skillgen.evals.vision_tp_dp.surroundings import TpDpHarness
 from skillgen.evals.vision_tp_dp.worlds import Layout, Mode

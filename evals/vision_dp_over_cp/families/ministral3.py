@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from skillgen.evals.kernel.families import IMAGE_ID, VOCAB, Batch, Family, Item, Layout, PointwiseLM, pixels, sequence
-from skillgen.evals.kernel.harness import BRIDGE, Harness, inert_module
+from skillgen.evals.kernel.harness import BRIDGE, Harness
+from skillgen.evals.kernel.inert import inert_module
 
 PATCH, MERGE = 8, 2
 CELL = PATCH * MERGE
