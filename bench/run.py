@@ -28,28 +28,28 @@ print(min(once(k) for k in range(20)))
 
 
 class Table:
-    """One line per figure: wall time, processor time, limit, and the command that shows it."""
+    """One line per figure: the time that has a limit, the limit, wall time where that is another, and the command."""
 
     def __init__(self, times: int) -> None:
         self.times = times
         self.late: list[str] = []
 
-    def line(self, wall: float, limit: float, command: str, used: float | None = None) -> None:
+    def line(self, time_: float, limit: float, command: str, wall: float | None = None) -> None:
         unit, scale = ("ms", 1000.0) if limit < 0.1 else ("s ", 1.0)
-        busy = f", processor {used * scale:.3f}" if used is not None else ""
-        mark = "" if wall <= limit else "  TOO SLOW"
-        print(f"{wall * scale:9.3f} {unit} (limit {limit * scale:g}{busy})  {command}{mark}", flush=True)
+        busy = f", wall {wall * scale:.3f}" if wall is not None else ""
+        mark = "" if time_ <= limit else "  TOO SLOW"
+        print(f"{time_ * scale:9.3f} {unit} (limit {limit * scale:g}{busy})  {command}{mark}", flush=True)
         self.late += [command] if mark else []
 
     def command(self, limit: float, *words: str, before: tuple[str, ...] = ()) -> None:
-        """The fastest of several runs of one command, each after `before`."""
+        """The fastest of several runs of one command, each after `before`: its processor time has a limit."""
         found = []
         for _ in range(self.times):
             if before:
                 skillgen(*before)
             found.append(skillgen(*words))
         shown = " ".join(Path(word).name if Path(word).is_absolute() else word for word in words)
-        self.line(min(found)[0], limit, f"skillgen {shown}", min(used for _, used in found))
+        self.line(min(used for _, used in found), limit, f"skillgen {shown}", min(found)[0])
 
 
 def skillgen(*words: str) -> tuple[float, float]:
@@ -77,10 +77,10 @@ def main() -> int:
         shutil.copytree(args.releases / "bridge-0.6.2", tree)
         undo = ("revert", T, tree)
         table.command(0.25, "--help")
-        table.command(1.5, "scan", tree)
+        table.command(0.35, "scan", tree)
         for family in FAMILIES:
-            table.command(3, "plan", T, tree, "--family", family, before=undo)
-            table.command(3, "apply", T, tree, "--family", family, before=undo)
+            table.command(0.7, "plan", T, tree, "--family", family, before=undo)
+            table.command(0.7, "apply", T, tree, "--family", family, before=undo)
     planner = str(package_folder("skillgen.runtime") / "plan.py")
     for units, limit in ((256, 0.0005), (4096, 0.005)):
         done = subprocess.run([sys.executable, "-c", PLAN, planner, str(units)], capture_output=True, text=True)
