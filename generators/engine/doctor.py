@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PACKAGES = (  # distribution, oldest version that works, what its absence means
     ("libcst", "1.5", "plan and apply cannot run: pip install libcst"),
     ("jinja2", "3.1", "plan and apply cannot render what they add: pip install jinja2"),
+    ("packaging", "24", "fetch cannot read versions: pip install packaging"),
     ("rich", "13", "tables cannot be shown; --json works"),
     ("torch", "2.6", "eval cannot run: pip install torch; scan, plan and apply do not need it"),
     ("transformers", "5.8", "eval cannot build the vision towers: pip install transformers"),
