@@ -42,7 +42,7 @@ class Module:
         self.name = name
         self.text = text
         self.tree = ast.parse(text)
-        self.statements = _statements(self.tree)
+        self.statements = statements(self.tree)
         self.classes = {node.name: node for node in self.statements if isinstance(node, ast.ClassDef)}
         self.functions = {node.name: node for node in self.tree.body if isinstance(node, Function)}
         self.imports = self._imports()
@@ -249,10 +249,10 @@ def _below(node: ast.AST) -> tuple[ast.AST, ...]:
     return tuple(found[1:])
 
 
-def _statements(tree: ast.Module) -> list[ast.AST]:
-    """The statements of a file, and the handlers and cases that hold some of them, in preorder."""
+def statements(holder: ast.AST) -> list[ast.AST]:
+    """The statements in the blocks of a file or a statement, with handlers and cases, in preorder: no expressions."""
     found: list[ast.AST] = []
-    waiting: list[ast.AST] = list(reversed(tree.body))
+    waiting = [holder]
     while waiting:
         node = waiting.pop()
         found.append(node)
@@ -260,7 +260,7 @@ def _statements(tree: ast.Module) -> list[ast.AST]:
         for name in _BLOCKS:
             if fields.get(name).__class__ is list:
                 waiting += reversed(fields[name])
-    return found
+    return found[1:]
 
 
 def calls(node: ast.AST) -> list[ast.Call]:

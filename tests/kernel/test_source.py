@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from skillgen.kernel.source import Source, SourceSyntaxError, walk
+from skillgen.kernel.source import Source, SourceSyntaxError, statements, walk
 
 
 @pytest.fixture
@@ -100,6 +100,8 @@ def test_statements_are_those_of_every_block_in_order(tree) -> None:
     module = Source(tree({"models/all.py": EVERYTHING})).module("models/all.py")
     kinds = (ast.stmt, ast.ExceptHandler, ast.match_case)
     assert module.statements == [node for node in _preorder(module.tree) if isinstance(node, kinds)]
+    inner = _preorder(module.classes["A"])[1:]
+    assert statements(module.classes["A"]) == [node for node in inner if isinstance(node, kinds)]
     assert {"a", "d", "h", "j", "l", "m", "n", "u"} == set(module.imports)
     assert list(module.classes) == ["A", "Inner"]
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from skillgen.kernel.source import Function, Method, Module, Source, calls, dotted, parameters, walk
+from skillgen.kernel.source import Function, Method, Module, Source, calls, dotted, parameters, statements, walk
 from skillgen.techniques.shared.evidence import Fact, names_in
 
 SLICERS = {
@@ -49,7 +49,7 @@ def core_model(source: Source, module: Module, cls: ast.ClassDef, name: str) -> 
 def rejects_context_parallelism(source: Source, module: Module, cls: ast.ClassDef) -> Fact | None:
     """A check in the provider that raises for every context parallel size above 1."""
     for where, owner in source.lineage(module, cls):
-        for node in walk(owner) if where.says("context_parallel_size") else ():
+        for node in statements(owner) if where.says("context_parallel_size") else ():
             if isinstance(node, ast.If) and any(isinstance(child, ast.Raise) for child in node.body):
                 tests = _operands(node.test, ast.Or)
                 if any(_compares_cp(test, (ast.NotEq, ast.Gt), (ast.GtE,)) for test in tests):
