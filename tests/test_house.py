@@ -30,9 +30,6 @@ LAYERS = (
 GENERAL = ("kernel", "edits", "ledger", "fetching", "engine", "launch", "report", "mcp", "cli")
 # What is left of an older order. Whoever mends one takes it out.
 LEFT: set[str] = {
-    "evals.vision_frame_sharding.cases_agreement -> evals.vision_dp_over_cp.cases_agreement",
-    "evals.vision_frame_sharding.cases_trainable -> evals.vision_dp_over_cp.cases_agreement",
-    "evals.vision_tp_dp.cases_agreement -> evals.vision_dp_over_cp.cases_agreement",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.advice",
     "evals.vision_tp_dp.cases_cost -> techniques.vision_tp_dp.cost_model",
 }

@@ -217,6 +217,12 @@ def sequence(blocks: Sequence[tuple[int, int]], seed: int) -> tuple[Tensor, Tens
     return ids, labels, loss_mask
 
 
+def images(count: int) -> list[Item]:
+    """`count` images, of unequal sizes from two on, with equal ones among them from three on: a wrong order shows."""
+    sizes = ((2, 3), (4, 2), (2, 3), (1, 4), (4, 2), (3, 3), (2, 2), (5, 4))
+    return [Item(*sizes[i % len(sizes)]) for i in range(count)]
+
+
 def pixels(shape: Sequence[int], seed: int) -> Tensor:
     """Seeded noise."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + 7))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch.distributed as dist
 
+from skillgen.evals.kernel.agreement import OTHERS, Arm, Hook, batches_differ, must_raise, tower_raises
 from skillgen.evals.kernel.arms import step, to_device
 from skillgen.evals.kernel.context import SEED, Case, Context, Result, member_lists
-from skillgen.evals.kernel.families import Family, Item, Layout
+from skillgen.evals.kernel.families import Family, Item, Layout, images
 from skillgen.evals.kernel.harness import Skip
-from skillgen.evals.vision_dp_over_cp.cases_parity import images
 
 
 def cases(context: Context, family: Family) -> Iterator[Case]:
@@ -23,12 +22,13 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
     yield Case("agreement", "equal size, other members", lambda: other_members(context, family, smallest))
     yield Case("agreement", "another group of the same members", lambda: same_members(context, family, smallest))
     for cp in sorted({smallest, largest}):
-        yield Case("agreement", f"CP {cp}, a rank's tower raises", lambda cp=cp: tower_raises(context, family, cp))  # type: ignore[misc]
+        yield Case("agreement", f"CP {cp}, a rank's tower raises", partial(_raising, context, family, cp))
         for name, others in (
-            ("a rank has one image more", images(4)),
-            ("a rank has another order", images(3)[1:] + images(1)),
+            ("a rank has one image more", OTHERS["more"]),
+            ("a rank has another order", OTHERS["order"]),
         ):
-            yield Case("agreement", f"CP {cp}, {name}", partial(batches_differ, context, family, cp, others))
+            run = partial(_differing, context, family, cp, others)
+            yield Case("agreement", f"CP {cp}, {name}", run)
 
 
 def wrong_size(context: Context, family: Family, cp: int) -> Result:
@@ -55,46 +55,23 @@ def same_members(context: Context, family: Family, cp: int) -> Result:
     return Result({"raised": (0, 0)})
 
 
-def tower_raises(context: Context, family: Family, cp: int) -> Result:
-    """The tower of each group's last rank fails."""
+def _raising(context: Context, family: Family, cp: int) -> Result:
+    return tower_raises(context, arm(context, family, cp))
+
+
+def _differing(context: Context, family: Family, cp: int, others: Sequence[Item]) -> Result:
+    return batches_differ(context, arm(context, family, cp), others)
+
+
+def arm(context: Context, family: Family, cp: int) -> Arm:
+    """Each group's last rank is the one that fails."""
     layout = context.layout(cp)
-    culprit = dist.get_process_group_ranks(layout.cp)[-1]
-    reason = "no memory left on this rank"
+    last = dist.get_process_group_ranks(layout.cp)[-1]
 
-    def fail(*_: object) -> None:
-        raise RuntimeError(reason)
+    def forward(items: Sequence[Item], hook: Hook | None) -> None:
+        _forward(context, family, layout, items=items, broken=hook)
 
-    def forward() -> None:
-        _forward(context, family, layout, broken=fail if context.rank == culprit else None)
-
-    return must_raise(context, forward, [f"rank {culprit}", reason])
-
-
-def batches_differ(context: Context, family: Family, cp: int, others: Sequence[Item]) -> Result:
-    """Each group's last rank sees other images than the rest."""
-    layout = context.layout(cp)
-    items = others if layout.cp.rank() == cp - 1 else images(3)
-    return must_raise(context, lambda: _forward(context, family, layout, items=items), ["batches"])
-
-
-def must_raise(context: Context, action: Callable[[], object], needles: list[str]) -> Result:
-    """The action has to raise on this rank, within the limit, with every needle in its message."""
-    started = time.perf_counter()
-    message = ""
-    try:
-        action()
-    except Exception as error:  # what it says is what is judged
-        message = f"{type(error).__name__}: {error}"
-    seconds = time.perf_counter() - started
-    missing = [needle for needle in needles if needle not in message]
-    return Result(
-        checks={
-            "ranks that did not raise": (float(not message), 0),
-            "seconds": (seconds, context.limit),
-            "reasons missing from the message": (len(missing), 0),
-        },
-        numbers={"message": message[:400], "seconds": round(seconds, 4)},
-    )
+    return Arm(forward, context.rank == last, [f"rank {last}"])
 
 
 def _forward(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skillgen.evals.kernel.context import Case, Context, Result
-from skillgen.evals.kernel.families import Family, Item
+from skillgen.evals.kernel.families import Family, Item, images
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.vision_dp_over_cp.cases_agreement import wrong_size
-from skillgen.evals.vision_dp_over_cp.cases_parity import images, parity
+from skillgen.evals.vision_dp_over_cp.cases_parity import parity
 
 # Frames of a single video whose lone last frame the splitter hands to a rank as an image (tubelets of 2), by CP size.
 LONE_FRAME = {2: (3,), 4: (3, 5, 7), 8: (3, 5, 7, 9, 11, 13, 19)}

@@ -13,15 +13,8 @@ from torch import nn
 from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import Step, distances, step, to_device
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
-from skillgen.evals.kernel.families import Family, Item, Layout
+from skillgen.evals.kernel.families import Family, Item, Layout, images
 from skillgen.evals.kernel.harness import Skip, or_skip
-
-SIZES = ((2, 3), (4, 2), (2, 3), (1, 4), (4, 2))  # not all equal, and equal ones: a wrong order shows either way
-
-
-def images(count: int) -> list[Item]:
-    """`count` images, of unequal sizes from two on, with equal ones among them from three on."""
-    return [Item(*SIZES[i % len(SIZES)]) for i in range(count)]
 
 
 def batches(family: Family, cp: int) -> Iterator[tuple[str, list[Item]]]:

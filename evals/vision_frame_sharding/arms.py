@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skillgen.evals.kernel.automodel import ALWAYS, UPSTREAM, cp_mesh
 from skillgen.evals.kernel.context import SEED, Context
-from skillgen.evals.kernel.families import Item, settle_weights
+from skillgen.evals.kernel.families import settle_weights
 from skillgen.evals.kernel.harness import Skip
 from skillgen.evals.kernel.measure import Traffic, collectives
 from skillgen.evals.kernel.mutations import replaced
@@ -183,9 +183,3 @@ def checkpoint_tower(module: nn.Module) -> None:
         return checkpoint(inner, *args, use_reentrant=False, **kwargs)
 
     module.forward = forward
-
-
-def images(count: int) -> list[Item]:
-    """`count` images, of unequal sizes from two on, with equal ones among them from three on."""
-    sizes = ((2, 3), (4, 2), (2, 3), (1, 4), (4, 2), (3, 3), (2, 2), (5, 4))
-    return [Item(*sizes[i % len(sizes)]) for i in range(count)]

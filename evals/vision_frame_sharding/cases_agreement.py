@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from skillgen.evals.kernel import tolerances
+from skillgen.evals.kernel.agreement import OTHERS, Arm, Hook, batches_differ, must_raise, tower_raises
 from skillgen.evals.kernel.arms import apart
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
-from skillgen.evals.kernel.families import Item
+from skillgen.evals.kernel.families import Item, images
 from skillgen.evals.kernel.harness import Skip
-from skillgen.evals.vision_dp_over_cp.cases_agreement import must_raise
-from skillgen.evals.vision_frame_sharding.arms import build, call, images, patches_of, published
+from skillgen.evals.vision_frame_sharding.arms import build, call, patches_of, published
 from skillgen.evals.vision_frame_sharding.cases_parity import NEVER, in_double
 from skillgen.evals.vision_frame_sharding.towers import Tower
 
@@ -26,10 +26,10 @@ def cases(context: Context, family: Tower) -> Iterator[Case]:
     smallest, largest = context.cp_sizes()[0], context.cp_sizes()[-1]
     for cp in sorted({smallest, largest}):
         for name, run in (
-            ("a rank's tower raises", tower_raises),
+            ("a rank's tower raises", raising),
             ("a rank's tower gives a row too few", rows_missing),
-            ("a rank has other frames", partial(batches_differ, others=images(4))),
-            ("a rank has another order", partial(batches_differ, others=images(3)[1:] + images(1))),
+            ("a rank has other frames", partial(differing, others=OTHERS["more"])),
+            ("a rank has another order", partial(differing, others=OTHERS["order"])),
             ("a rank's batch is below the thresholds", below_on_one_rank),
         ):
             yield Case("agreement", f"CP {cp}, {name}", partial(run, context, family, cp))
@@ -37,14 +37,22 @@ def cases(context: Context, family: Tower) -> Iterator[Case]:
         yield Case("agreement", f"CP x TP, {name}", partial(cp_and_tp, context, family, trainable=trainable))
 
 
-def tower_raises(context: Context, family: Tower, cp: int) -> Result:
+def arm(context: Context, family: Tower, cp: int, **policy: Any) -> Arm:
+    """Each group's last rank is the one that fails."""
+    last = dist.get_process_group_ranks(context.layout(cp).cp)[-1]
+
+    def forward(items: Sequence[Item], hook: Hook | None) -> None:
+        model = build(context, family, torch.float64)
+        if hook is not None:
+            family.tower(model).register_forward_pre_hook(hook)
+        call(context, family, model, family.batch(items, SEED), cp, sharded=True, policy=policy)
+
+    return Arm(forward, context.rank == last, [f"rank {last}"])
+
+
+def raising(context: Context, family: Tower, cp: int) -> Result:
     """The tower of each group's last rank fails."""
-    reason = "no memory left on this rank"
-
-    def fail(*_: object) -> None:
-        raise RuntimeError(reason)
-
-    return _one_rank_fails(context, family, cp, lambda tower: tower.register_forward_pre_hook(fail), reason)
+    return tower_raises(context, arm(context, family, cp))
 
 
 def rows_missing(context: Context, family: Tower, cp: int) -> Result:
@@ -58,40 +66,24 @@ def rows_missing(context: Context, family: Tower, cp: int) -> Result:
                 setattr(output, name, getattr(output, name)[:-1])
         return output
 
-    return _one_rank_fails(context, family, cp, lambda tower: tower.register_forward_hook(shorten), "")
+    last = dist.get_process_group_ranks(context.layout(cp).cp)[-1]
+    model, batch = build(context, family, torch.float64), family.batch(images(3), SEED)
+    if context.rank == last:
+        family.tower(model).register_forward_hook(shorten)
+    return must_raise(context, lambda: call(context, family, model, batch, cp, sharded=True), [f"rank {last}"])
 
 
-def _one_rank_fails(context: Context, family: Tower, cp: int, spoil: Callable[[Any], Any], reason: str) -> Result:
-    culprit = dist.get_process_group_ranks(context.layout(cp).cp)[-1]
-    model = build(context, family, torch.float64)
-    if context.rank == culprit:
-        spoil(family.tower(model))
-    batch = family.batch(images(3), SEED)
-    return must_raise(
-        context, lambda: call(context, family, model, batch, cp, sharded=True), [f"rank {culprit}", reason]
-    )
-
-
-def batches_differ(context: Context, family: Tower, cp: int, *, others: Sequence[Item]) -> Result:
+def differing(context: Context, family: Tower, cp: int, *, others: Sequence[Item]) -> Result:
     """Each group's last rank sees other images than the rest."""
-    items = others if context.layout(cp).cp.rank() == cp - 1 else images(3)
     if family.batch(others, SEED).calls == family.batch(images(3), SEED).calls:
         raise Skip("its images are all of one size, so another order looks the same")
-    return _differing(context, family, cp, items, {})
+    return batches_differ(context, arm(context, family, cp), others)
 
 
 def below_on_one_rank(context: Context, family: Tower, cp: int) -> Result:
     """The last rank's batch has too few units, so that it would encode alone; the others' has enough."""
-    items = images(2) if context.layout(cp).cp.rank() == cp - 1 else images(3)
     fewest = len(family.batch(images(3), SEED).calls[0])
-    return _differing(context, family, cp, items, {"min_tokens": NEVER, "min_frames": fewest})
-
-
-def _differing(context: Context, family: Tower, cp: int, items: Sequence[Item], policy: dict[str, Any]) -> Result:
-    model, batch = build(context, family, torch.float64), family.batch(items, SEED)
-    return must_raise(
-        context, lambda: call(context, family, model, batch, cp, sharded=True, policy=policy), ["batches"]
-    )
+    return batches_differ(context, arm(context, family, cp, min_tokens=NEVER, min_frames=fewest), images(2))
 
 
 def cp_and_tp(context: Context, family: Tower, *, trainable: bool) -> Result:

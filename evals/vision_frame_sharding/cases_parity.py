@@ -13,9 +13,9 @@ import torch
 from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import InDouble, apart, apart_by_name
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
-from skillgen.evals.kernel.families import Item
+from skillgen.evals.kernel.families import Item, images
 from skillgen.evals.kernel.harness import Skip
-from skillgen.evals.vision_frame_sharding.arms import Call, build, call, checkpoint_tower, images
+from skillgen.evals.vision_frame_sharding.arms import Call, build, call, checkpoint_tower
 from skillgen.evals.vision_frame_sharding.towers import Tower, TowerBatch
 
 DISTANCES = ("features", "parameter gradients", "input gradients")

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from skillgen.evals.kernel import tolerances
+from skillgen.evals.kernel.agreement import must_raise
 from skillgen.evals.kernel.arms import apart_by_name
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import VOCAB, Item, settle_weights
 from skillgen.evals.kernel.harness import Skip
-from skillgen.evals.vision_dp_over_cp.cases_agreement import must_raise
 from skillgen.evals.vision_frame_sharding.recipe import make
 from skillgen.evals.vision_frame_sharding.recipe_models import MODELS, RecipeModel
 from skillgen.evals.vision_frame_sharding.towers import HIDDEN, Tower

@@ -8,16 +8,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from skillgen.evals.kernel.agreement import Arm, Hook, batches_differ, must_raise, tower_raises
 from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import Item
-from skillgen.evals.vision_dp_over_cp.cases_agreement import must_raise
 from skillgen.evals.vision_tp_dp.arms import step
 from skillgen.evals.vision_tp_dp.batches import batch, images
 from skillgen.evals.vision_tp_dp.families import Qwen3VL
 from skillgen.evals.vision_tp_dp.models import Models
 from skillgen.evals.vision_tp_dp.worlds import Mode, layouts, modes
-
-REASON = "no memory left on this rank"
 
 
 def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
@@ -26,39 +24,41 @@ def cases(context: Context, family: Qwen3VL) -> Iterator[Case]:
         for mode in modes(layout):
             if mode.vision_dp == 1 or layout.dp > 1:
                 continue
-            yield Case("agreement", f"{mode}: the tower raises", partial(tower_raises, context, family, mode))
+            yield Case("agreement", f"{mode}: the tower raises", partial(raising, context, family, mode))
             for name, others in (
                 ("one image more", images(4)),
                 ("another order", images(3)[1:] + images(1)),
             ):
-                run = partial(batches_differ, context, family, mode, others)
+                run = partial(differing, context, family, mode, others)
                 yield Case("agreement", f"{mode}: a group has {name}", run)
     small = Mode(layouts(context.world)[0], 1, blocks=16)
     yield Case("agreement", f"{small}: an image is larger", partial(too_small, context, family, small))
 
 
-def tower_raises(context: Context, family: Qwen3VL, mode: Mode) -> Result:
-    """The tower of the last vision TP group of a microbatch fails before it begins."""
-
-    def fail(*_: object) -> None:
-        raise RuntimeError(REASON)
-
+def arm(context: Context, family: Qwen3VL, mode: Mode, items: Sequence[Item]) -> Arm:
+    """All of the last vision TP group of a microbatch fail."""
     models = Models(context, family)
     model = models.get(mode)
-    last = _in_last_group(model)
-    handle = model.vision_model.register_forward_pre_hook(fail) if last else None
-    try:
-        return must_raise(context, lambda: _forward(context, models, mode, images(5)), [REASON, "rank"])
-    finally:
-        if handle is not None:
-            handle.remove()
+
+    def forward(items: Sequence[Item], hook: Hook | None) -> None:
+        handle = model.vision_model.register_forward_pre_hook(hook) if hook is not None else None
+        try:
+            _forward(context, models, mode, items)
+        finally:
+            if handle is not None:
+                handle.remove()
+
+    return Arm(forward, _in_last_group(model), ["rank"], items)
 
 
-def batches_differ(context: Context, family: Qwen3VL, mode: Mode, others: Sequence[Item]) -> Result:
+def raising(context: Context, family: Qwen3VL, mode: Mode) -> Result:
+    """The tower of the last vision TP group of a microbatch fails before it begins."""
+    return tower_raises(context, arm(context, family, mode, images(5)))
+
+
+def differing(context: Context, family: Qwen3VL, mode: Mode, others: Sequence[Item]) -> Result:
     """The last vision TP group of a microbatch sees other images than the rest."""
-    models = Models(context, family)
-    items = others if _in_last_group(models.get(mode)) else images(3)
-    return must_raise(context, lambda: _forward(context, models, mode, items), ["batches"])
+    return batches_differ(context, arm(context, family, mode, images(3)), others)
 
 
 def too_small(context: Context, family: Qwen3VL, mode: Mode) -> Result:
