@@ -14,6 +14,7 @@ from typing import Any
 from skillgen.kernel.closure import Code
 from skillgen.kernel.errors import SkillgenError
 
+TOLD = "pull_request.md.j2"  # what a pull request says is put into no target
 # What no technique imports and every patch and run goes through.
 EVERY = ("generators/engine/plan.py", "generators/launch/environment.py", "generators/launch/upstream.py",
          "evals/kernel/worker.py")  # fmt: skip
@@ -42,7 +43,7 @@ class Hashes:
         """What lies in the technique's folders."""
         name = self.technique.replace("-", "_")
         code = {file for top in ("generators/techniques", "evals") for file in self._code.below(f"{top}/{name}")}
-        return code | self._code.below(f"templates/{name}", "**/*")
+        return code | self._code.below(f"templates/{name}", "**/*") - {f"templates/{name}/{TOLD}"}
 
     @cached_property
     def families(self) -> dict[str, set[str]]:

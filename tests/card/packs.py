@@ -69,6 +69,7 @@ FILES = {
     "generators/techniques/share_it/families/f.py": "F = 1\n",
     "generators/techniques/share_it/families/g.py": "G = 1\n",
     "templates/share_it/site.j2": "call()\n# in the target\n",
+    "templates/share_it/pull_request.md.j2": "Share it\n",
     "templates/share_it/sites/g.py.j2": "of_g()\n",
     "evals/share_it/suite.py": "FAMILIES = 'skillgen.evals.share_it.families'\n",
     "evals/share_it/families/g.py": "from skillgen.evals import tools\n",

@@ -128,6 +128,7 @@ def test_it_is_found(name: str, proven: Path, card: Run) -> None:
         swap("evals/other/suite.py", "1", "2"),
         added(f"{FAMILIES}/h.py"),
         swap("generators/cli/shown.py", "1", "2"),
+        swap("templates/share_it/pull_request.md.j2", "it", "all"),
         swap("skills/share-it/config/card.yaml", "name: a", "name: b"),
     ],
     ids=[
@@ -137,6 +138,7 @@ def test_it_is_found(name: str, proven: Path, card: Run) -> None:
         "another technique's code",
         "a new family",
         "what shows it",
+        "what a pull request says",
         "the rest of a skill's card",
     ],
 )
