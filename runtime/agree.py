@@ -1,7 +1,5 @@
 """Keep ranks from hanging because another failed: check the group, then agree before the payload."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -32,9 +30,9 @@ def plan_digest(*facts: object) -> int:
 
 
 def agree(
-    digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device, what: str
+    digest: int, failure: Exception | None, summary: str, group: dist.ProcessGroup, device: torch.device, name: str
 ) -> None:
-    """Exchange 16 bytes per rank (digest, status); if any rank failed or differs, raise on every rank.
+    """Exchange 16 bytes per rank (digest, status); VisionShardingError on every rank if one failed or differs.
 
     The error names each failing rank and its reason. A rank that does not come is noticed at the group's timeout.
     """
@@ -45,8 +43,8 @@ def agree(
         try:
             dist.all_gather(received, mine, group=group)
         except RuntimeError as error:
-            silent = "a rank did not answer: it has no images, sharding is off on it alone, or it has died"
-            raise VisionShardingError(f"{what}: {silent}") from failure or error
+            told = f"{name}: a rank did not answer: it has no images, sharding is off on it alone, or it has died"
+            raise VisionShardingError(told) from failure or error
         exchanged = torch.stack(received).tolist()
     failed = any(status for _, status in exchanged)
     if not failed and len({theirs for theirs, _ in exchanged}) == 1:
@@ -54,10 +52,10 @@ def agree(
     reason = f"{type(failure).__name__}: {failure}" if failure is not None else None if failed else summary
     reasons: list[str | None] = [None] * group.size()
     dist.all_gather_object(reasons, reason, group=group)
+    ranks = zip(dist.get_process_group_ranks(group), reasons)
+    told = "; ".join(f"rank {rank}: {text}" for rank, text in ranks if text is not None)
     trouble = "the encoder failed" if failed else "the ranks see different batches"
-    ranks = dist.get_process_group_ranks(group)
-    told = "; ".join(f"rank {rank}: {text}" for rank, text in zip(ranks, reasons) if text is not None)
-    raise VisionShardingError(f"{what}: {trouble} on {told}") from failure
+    raise VisionShardingError(f"{name}: {trouble} on {told}") from failure
 
 
 def is_trainable(modules: Sequence[nn.Module], pixels: Tensor) -> bool:

@@ -1,141 +1,112 @@
-"""Shard one encoder call over a context-parallel group: plan, split, encode and project locally, gather."""
-
-from __future__ import annotations
+"""Shard an encoder call over a process group: plan, split, encode and project locally, gather."""
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from .agree import agree, check_group, is_trainable, plan_digest
 from .forms import PLACEHOLDER_ROWS, Units
 from .gather import Layout, gather_rows, row_layout
-from .plan import Segment, make_plan
+from .plan import Plan, Segment, make_plan
 
 
-_log_once = cache(logging.getLogger(__name__).info)
+log_once = cache(logging.getLogger(__name__).info)
 
 
 def is_enabled(flag: bool, cp_size: int) -> bool:
-    """Whether to shard: the flag is set, CP is on, and VISION_DP_OVER_CP=0 is not in the environment."""
-    off = "VISION_DP_OVER_CP=0 is set in the environment" if os.environ.get("VISION_DP_OVER_CP") == "0" else ""
-    off = off or ("context_parallel_size is 1, so no ranks share images" if cp_size <= 1 else "")
-    if flag and off:
-        _log_once(f"vision_dp_over_cp is off: {off}")
-    return flag and not off
+    """Whether to shard: the flag is set, and ranks share the images; says once where they do not."""
+    if flag and cp_size <= 1:
+        log_once("vision_dp_over_cp is off: context_parallel_size is 1, so no ranks share images")
+    return flag and cp_size > 1
 
 
-def shard_over_cp(
-    encode: Callable[..., Any],
-    form: Any,
-    *,
-    group: dist.ProcessGroup,
-    cp_size: int,
-    modules: Sequence[nn.Module],
-    alpha: int,
-    language_model: nn.Module | None = None,
-    name: str = "",
-    agreement: str = "strict",
-    method: str = "balanced",
-    what: str = "vision_dp_over_cp",
-    min_rows: int = 0,
-    min_units: int = 0,
-    min_patches: int = 0,
-    same_sequence: bool = False,
-    replicas: int = 1,
-) -> Callable[..., Any]:
-    """Wrap an encoder call so that every image is encoded on one rank of the group instead of on all of them.
+@dataclass(frozen=True, kw_only=True)
+class ShardedEncoder:
+    """An encoder, called as it was, each of whose units is encoded on one rank of a group instead of on all of them.
 
     Args:
-        encode: encodes and projects to rows [rows, width] or [units, rows, width], a tuple or list of rows per item,
+        encode: Encodes and projects to rows [rows, width] or [units, rows, width], a tuple or list of rows per item,
             `(rows, [deepstack levels])`, or an object with `pooler_output` and perhaps `deepstack_features`.
-        form: how `encode` takes its images: `GridRows`, or another with `pixels`, `units` and `take`.
-        group: the ranks that hold shards of the same sequences, `cp_size` of them; all make the same calls.
-        modules: the modules whose parameters `encode` uses; backward takes part if any is trainable.
-        alpha: linear work per patch in units of attention work, see `cost_alpha`.
-        language_model: where it has `pg_collection.cp`, the group must have the same members.
-        agreement: "strict" exchanges 16 bytes before the payload, so that a failing rank makes every rank raise;
-            "off" saves that exchange, and peers of a failing rank wait until the collective times out.
-        method: "balanced", "contiguous" or "count", see `make_plan`.
-        min_rows, min_units: a batch with fewer feature rows and fewer units is encoded on every rank.
-        min_patches: a rank that owns a unit encodes at least so many patches, zeros among them.
-        same_sequence: ranks of one sequence shard are among them, over which no gradient must be summed.
-        replicas: each so many ranks in a row hold the same gradient of the features, of which one is summed.
-        name, what: how messages open.
+        form: How `encode` takes its images; it has `pixels`, `units` and `take`.
+        group: The `cp_size` ranks that hold shards of the same sequences; all make the same calls.
+        modules: The modules whose parameters `encode` uses; backward takes part if any is trainable.
+        alpha: Linear work per patch in units of attention work, see `cost_alpha`.
+        language_model: Where it has `pg_collection.cp`, that group must have the same members.
+        name: How messages open.
 
-    The result has the signature and the output container of `encode`. It raises ValueError before any collective where
-    the group does not fit, and VisionShardingError on every rank where one failed or the ranks see different batches.
+    Raises:
+        ValueError: When called, before any collective, if the group does not fit.
+        VisionShardingError: When called, on every rank, if one failed or they see different batches.
     """
-    if agreement not in ("strict", "off"):
-        raise ValueError(f"agreement must be 'strict' or 'off', got {agreement!r}")
-    signature = inspect.signature(encode.forward if isinstance(encode, nn.Module) else encode)
 
-    def sharded(*args: Any, **kwargs: Any) -> Any:
-        check_group(group, cp_size, language_model, f"{name} {what}".strip())
-        call = signature.bind(*args, **kwargs)
-        pixels = call.arguments[form.pixels]
-        trainable = is_trainable(modules, pixels)
-        if trainable and same_sequence:
-            raise ValueError(f"{what}: ranks of one sequence shard share the images, so the encoder must be frozen")
+    encode: Callable[..., Any]
+    form: Any
+    group: Any
+    cp_size: int
+    modules: Sequence[nn.Module]
+    alpha: int
+    language_model: nn.Module | None
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_group(self.group, self.cp_size, self.language_model, self.name)
+        function = self.encode.forward if isinstance(self.encode, nn.Module) else self.encode
+        call, rank = inspect.signature(function).bind(*args, **kwargs).arguments, self.group.rank()
+        pixels = call[self.form.pixels]
+        trainable = is_trainable(self.modules, pixels)
         layout, features = Layout([], [], []), []
         try:
-            units = form.units(call.arguments)
-            few = is_few(units, min_rows, min_units)
-            if not few:
-                plan = make_plan(units.runs, cp_size, alpha=alpha, method=method)
+            units = self.form.units(call)
+            item_rows = [run.count * rows for run, rows in zip(units.runs, units.rows)]
+            if plan := self.plan(units):
                 layout = row_layout(plan, units.rows)
-                share = plan.shares[group.rank()]
-                fill = placeholders(units, share, min_patches)
-                call.arguments.update(form.take(call.arguments, share, fill))
-                output = encode(*call.args, **call.kwargs)
-                features = own_rows(feature_levels(output), layout.rank_rows[group.rank()], len(fill) * units.blank[1])
+                placeholders = self.placeholders(units, plan.shares[rank])
+                local_args, local_kwargs = list(args), dict(kwargs)  # hooks see them by position or name, as given
+                for name, value in self.form.take(call, plan.shares[rank], placeholders).items():
+                    given: Any = local_kwargs if name in kwargs else local_args
+                    given[name if name in kwargs else [*call].index(name)] = value
+                output = self.encode(*local_args, **local_kwargs)
+                surplus = len(placeholders) * units.placeholder_rows
+                features = own_rows(feature_levels(output), layout.rank_rows[rank], surplus)
         except Exception as error:  # told to the other ranks, then raised on all
-            if agreement == "strict":
-                agree(0, error, "", group, pixels.device, what)
+            agree(0, error, "", self.group, pixels.device, self.name)
             raise
-        if agreement == "strict":
-            levels = [(level.shape[1], level.dtype) for level in features]
-            digest = plan_digest(units, layout, trainable, replicas, levels)
-            summary = "{} units, {} rows, features {}".format(*units.totals(), levels)
-            agree(digest, None, summary, group, pixels.device, what)
-        if few:
-            _log_once(f"{what}: a batch without images, without their sizes, or a small one is encoded on every rank")
-            return encode(*args, **kwargs)
-        gathered = gather_rows(features, layout, group, trainable=trainable, replicas=replicas)
-        return like_output(output, iter(gathered), [run.count * rows for run, rows in zip(units.runs, units.rows)])
+        levels = [(level.shape[1], level.dtype) for level in features]
+        summary = f"{sum(run.count for run in units.runs)} units, {sum(item_rows)} rows, features {levels}"
+        digest = plan_digest(self.name, units, layout, trainable, levels)
+        agree(digest, None, summary, self.group, pixels.device, self.name)
+        if plan is None:
+            log_once(f"{self.name}: a batch without images, without their sizes, or a small one stays replicated")
+            return self.encode(*args, **kwargs)
+        return like_output(output, iter(self.gather(features, layout, trainable)), item_rows)
 
-    return sharded
+    def plan(self, units: Units) -> Plan | None:
+        """None for a batch that every rank encodes, decided from all of it, so alike on every rank."""
+        return make_plan(units.runs, self.cp_size, alpha=self.alpha) if units.runs else None
 
-
-def is_few(units: Units, min_rows: int, min_units: int) -> bool:
-    """Whether a batch is not worth a collective: decided from the whole batch, so alike on every rank."""
-    count, rows = units.totals()
-    return not count or (count < min_units and rows < min_rows)
-
-
-def placeholders(units: Units, share: Sequence[Segment], min_patches: int = 0) -> list[str]:
-    """Kinds to append to a share, for every kind in the batch, at least two rows, and `min_patches` beside a unit."""
-    # Overlapped gradient reduction asserts that every parameter has a gradient; a placeholder's is exactly zero.
-    fill = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
-    if share:
+    def placeholders(self, units: Units, share: Sequence[Segment]) -> list[str]:
+        """Kinds to append to a share: those of the batch that it lacks, or one more to a single row."""
+        # Overlapped gradient reduction asserts that every parameter has a gradient; a placeholder's is exactly zero.
+        missing = sorted(set(units.kinds) - {units.kinds[segment.run] for segment in share})
         rows = sum(units.rows[segment.run] * segment.count for segment in share)
-        patches = sum(units.runs[segment.run].patches * segment.count for segment in share)
-        missing = -(-(min_patches - patches) // units.blank[0]) - len(fill)
-        fill += [units.kinds[share[0].run]] * max(missing, not fill and rows < PLACEHOLDER_ROWS)
-    return fill
+        return missing or [units.kinds[share[0].run]] * (rows < PLACEHOLDER_ROWS)
+
+    def gather(self, features: list[Tensor], layout: Layout, trainable: bool) -> list[Tensor]:
+        """The features of all ranks in the order of the batch."""
+        return gather_rows(features, layout, self.group, trainable=trainable)
 
 
-def own_rows(levels: list[Tensor], rows: int, fill: int) -> list[Tensor]:
-    """Drop the `fill` rows of placeholders, which come last."""
+def own_rows(levels: list[Tensor], rows: int, surplus: int) -> list[Tensor]:
+    """Drop the rows of placeholders, which come last."""
     for level in levels:
-        if level.shape[0] != rows + fill:
-            raise ValueError(f"the encoder returned {level.shape[0]} rows where the plan has {rows + fill}")
+        if level.shape[0] != rows + surplus:
+            raise ValueError(f"the encoder returned {level.shape[0]} rows where the plan has {rows + surplus}")
     return [level[:rows] for level in levels]
 
 
@@ -156,8 +127,7 @@ def like_output(output: Any, levels: Iterator[Tensor], item_rows: list[int]) -> 
     """The gathered levels in the container that the encoder returned; per-item containers are cut by item again."""
     if hasattr(output, "pooler_output"):
         gathered = type(output)(**dict.fromkeys(getattr(output, "__dataclass_fields__", ())))
-        # HF sets pooler_output on output classes that have no such field
-        gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)
+        gathered.pooler_output = like_output(output.pooler_output, levels, item_rows)  # no field of all such classes
         if (deep := getattr(output, "deepstack_features", None)) is not None:
             gathered.deepstack_features = type(deep)(like_output(level, levels, item_rows) for level in deep)
         return gathered

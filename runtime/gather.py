@@ -1,7 +1,5 @@
 """Gather feature rows over a process group in their original order, with a backward that sums into their owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,24 +22,19 @@ class Layout(NamedTuple):
 def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     """Lay out a plan's rows; `rows[i]` is the number of feature rows of one unit of run i."""
     pieces = [segment for share in plan.shares for segment in share]
-    return Layout(
-        rank_rows=[sum(rows[segment.run] * segment.count for segment in share) for share in plan.shares],
-        piece_rows=[rows[segment.run] * segment.count for segment in pieces],
-        order=sorted(range(len(pieces)), key=lambda i: pieces[i]),
-    )
+    rank_rows = [sum(rows[segment.run] * segment.count for segment in share) for share in plan.shares]
+    piece_rows = [rows[segment.run] * segment.count for segment in pieces]
+    return Layout(rank_rows, piece_rows, order=sorted(range(len(pieces)), key=pieces.__getitem__))
 
 
-def gather_rows(
-    features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool, replicas: int = 1
-) -> list[Tensor]:
+def gather_rows(features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool) -> list[Tensor]:
     """All-gather this rank's rows of every feature level in one collective, into the original order of the units.
 
     Each level [local rows, width] becomes [total rows, width]. Layout and `trainable`, which says whether backward
-    takes part, are the same on every rank, whatever its local tensors require; all ranks make the same calls. Of
-    `replicas` ranks in a row, which hold equal gradients of the features, each sends to owners at its own place.
+    takes part, are the same on every rank, whatever its local tensors require; all ranks make the same calls.
     """
     anchor = torch.zeros((), device=features[0].device, requires_grad=trainable)
-    return list(_GatherRows.apply(anchor, layout, group, replicas, *features))
+    return list(_GatherRows.apply(anchor, layout, group, *features))
 
 
 class _GatherRows(torch.autograd.Function):
@@ -51,32 +44,28 @@ class _GatherRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, layout: Layout, group: Any, replicas: int, *features: Tensor) -> Any:
-        widths = [level.shape[1] for level in features]
-        ctx.layout, ctx.group, ctx.replicas, ctx.widths = layout, group, replicas, widths
+    def forward(ctx: Any, anchor: Tensor, layout: Layout, group: Any, *features: Tensor) -> Any:
+        ctx.layout, ctx.group, ctx.widths = layout, group, [level.shape[1] for level in features]
         ctx.save_for_backward(anchor)  # activation recompute then goes on past the encoder, to one place on every rank
         local = torch.cat(features, dim=1)
-        gathered = _exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
+        gathered = exchange(local.repeat(group.size(), 1), [len(local)] * group.size(), layout.rank_rows, group)
         rows = torch.cat(restore_order(gathered.split(layout.piece_rows), layout.order))
-        levels = rows.split(widths, dim=1) if len(features) > 1 else (rows,)  # no view where one level will do
+        levels = rows.split(ctx.widths, dim=1) if len(features) > 1 else (rows,)  # no view where one level will do
         return tuple(level.to(given.dtype).contiguous() for level, given in zip(levels, features))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        layout, group, step, (anchor,) = ctx.layout, ctx.group, ctx.replicas, ctx.saved_tensors
-        rank, mine = group.rank(), layout.rank_rows[group.rank()]
-        peers = [other % step == rank % step for other in range(group.size())]
+        layout, group, (anchor,) = ctx.layout, ctx.group, ctx.saved_tensors
+        mine = layout.rank_rows[group.rank()]
         rows = torch.cat(to_rank_major(torch.cat(grads, dim=1), layout))
-        rows = torch.cat(rows.split(layout.rank_rows)[rank % step :: step]) if step > 1 else rows
-        if sum(peers) > 1:  # alone, it has what it needs
-            send = [number * peer for number, peer in zip(layout.rank_rows, peers)]
-            rows = _exchange(rows, send, [mine * peer for peer in peers], group)
-        total = sum_over_ranks(rows.view(sum(peers), mine, rows.shape[1]))
-        return (torch.zeros_like(anchor), None, None, None, *total.split(ctx.widths, dim=1))
+        rows = exchange(rows, layout.rank_rows, [mine] * group.size(), group)
+        total = sum_over_ranks(rows.view(group.size(), mine, rows.shape[1]))
+        return (torch.zeros_like(anchor), None, None, *total.split(ctx.widths, dim=1))
 
 
-def _exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
+def exchange(rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
+    """Send the next `send[i]` rows to rank i of the group, and return what came, `receive[i]` rows from rank i."""
     received = rows.new_empty(sum(receive), rows.shape[1])
     dist.all_to_all_single(received, rows, output_split_sizes=receive, input_split_sizes=send, group=group)
     return received

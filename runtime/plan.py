@@ -1,16 +1,12 @@
-"""Which rank encodes which unit: integer arithmetic on run lengths, the same on every rank without talking."""
-
-from __future__ import annotations
+"""Assign the units of a batch to ranks: integer arithmetic, with the same result on every rank without talking."""
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from heapq import heapify, heapreplace
-from itertools import accumulate, combinations, islice, repeat
-from operator import mul, sub
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from heapq import heapreplace
+from itertools import accumulate, combinations, groupby, pairwise
+from typing import NamedTuple
 
 
 class Run(NamedTuple):
@@ -28,9 +24,8 @@ class Segment(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What each rank owns, ascending in (run, start), and what it costs: patches * (patches + alpha) for each unit."""
+class Plan(NamedTuple):
+    """Each rank's segments, ascending in (run, start), and its load: the sum of the costs of its units."""
 
     shares: tuple[tuple[Segment, ...], ...]
     loads: tuple[int, ...]
@@ -38,162 +33,83 @@ class Plan:
 
 def cost_alpha(hidden: int, intermediate: int | None = None, *, gated: bool = False) -> int:
     """A tower's linear FLOPs per patch over its attention FLOPs per pair of patches, from its layer sizes."""
-    mlp = hidden if intermediate is None else 3 * intermediate // 2 if gated else intermediate
-    return 2 * hidden + mlp
+    return 2 * hidden + (hidden if intermediate is None else 3 * intermediate // 2 if gated else intermediate)
 
 
-def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int, method: str = "balanced") -> Plan:
-    """Give every unit to one rank, and every rank a unit while they last; ValueError for an option out of range."""
-    return _make_plan(tuple(runs), ranks, alpha, method)
+def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int) -> Plan:
+    """Give every unit to one rank, and every rank a unit while they last, so that the largest load is small.
+
+    A unit of p patches costs p * (p + alpha), see `cost_alpha`. Raises ValueError for a number out of range.
+    """
+    return _make_plan(tuple(runs), ranks, alpha)
 
 
 @lru_cache(maxsize=32)
-def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int, method: str) -> Plan:
-    if method not in ("balanced", "contiguous", "count"):
-        raise ValueError(f"method must be balanced, contiguous or count, got {method!r}")
-    patches, counts = zip(*runs) if runs else ((), ())
-    given = ("ranks", ranks, 1), ("patches", min(patches, default=1), 1), ("count", min(counts, default=1), 1)
-    for option, value, least in (*given, ("alpha", alpha, 0)):
-        if value < least:
-            raise ValueError(f"{option} must be at least {least}, got {value}")
-    if not runs:
-        return Plan(((),) * ranks, (0,) * ranks)
-    costs = [size * (size + alpha) for size in patches]  # attention, and linear layers
-    ahead = [0, *accumulate(counts)], [0, *accumulate(map(mul, costs, counts))]
-    if method != "balanced":
-        return _deal(costs, counts, *_cut(costs, *ahead, ranks, method))
-    in_order = min((_cut(costs, *ahead, ranks, way) for way in ("contiguous", "count")), key=_peak)
-    packed = _balanced(costs, counts, ranks, _peak(in_order)) or in_order
-    return _deal(costs, counts, *min(in_order, packed, key=_peak))
+def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int) -> Plan:
+    if ranks < 1 or alpha < 0 or any(min(run) < 1 for run in runs):
+        raise ValueError(f"ranks, patches, counts must be >= 1, alpha >= 0, got {ranks}, {sorted(runs)[:1]}, {alpha}")
+    costs = [patches * (patches + alpha) for patches, count in runs for _ in range(count)]
+    sizes = {patches * (patches + alpha): patches for patches, _ in runs}
+    candidates = [_longest_first(costs, ranks, weights) for weights in ({cost: cost for cost in sizes}, sizes)]
+    candidates += _in_order(costs, ranks) if len(costs) >= ranks else []
+    held = _trade(min(candidates, key=lambda held: max(map(sum, held))))
+    owners = defaultdict(list)  # of the units of each cost, the first one last
+    for rank in reversed(range(ranks)):
+        for cost in held[rank]:
+            owners[cost].append(rank)
+    shares: list[list[Segment]] = [[] for _ in held]
+    for index, (patches, count) in enumerate(runs):
+        start = 0
+        for rank, units in groupby(owners[patches * (patches + alpha)].pop() for _ in range(count)):
+            shares[rank].append(Segment(index, start, len(list(units))))
+            start += shares[rank][-1].count
+    return Plan(tuple(map(tuple, shares)), tuple(map(sum, held)))
 
 
-_Found = tuple[list[dict[int, int]], list[int]]  # by rank: number of units by unit cost (0: of any), and their cost
+def _longest_first(costs: list[int], ranks: int, weights: Mapping[int, int]) -> list[list[int]]:
+    """Costs by rank: the largest unit first, each to the rank of least weight so far."""
+    held: list[list[int]] = [[] for _ in range(ranks)]
+    heap = [(0, rank) for rank in range(ranks)]
+    for cost in sorted(costs, reverse=True):
+        weight, rank = heap[0]
+        held[rank].append(cost)
+        heapreplace(heap, (weight + weights[cost], rank))
+    return held
 
 
-def _peak(found: _Found) -> int:
-    return max(found[1])
-
-
-def _cut(costs: list[int], units: list[int], spent: list[int], ranks: int, method: str) -> _Found:
-    """In order, by number or by cost; `units` and `spent`: their number and cost ahead of each run, and of all."""
-    total, cuts, ahead = units[-1], [0], [0]
+def _in_order(costs: list[int], ranks: int) -> list[list[list[int]]]:
+    """Units in order, twice: cut by their number, the remainder on the last rank, and by their cost so far."""
+    total, cuts = [*accumulate(costs)], [0]
     for rank in range(1, ranks):
-        if method == "count" or total < ranks:
-            cut = min(max(total // ranks, 1) * rank, total)
-        else:
-            target = spent[-1] * rank // ranks
-            run = bisect_right(spent, target) - 1
-            cut = units[run] + (target - spent[run]) // costs[run]
-            cut = min(max(cut, cuts[-1] + 1), total - ranks + rank)
-        run = bisect_left(units, cut) - 1
-        cuts.append(cut)
-        ahead.append(spent[run] + (cut - units[run]) * costs[run])
-    numbers = map(sub, [*cuts[1:], total], cuts)
-    return [{0: number} for number in numbers], [*map(sub, [*ahead[1:], spent[-1]], ahead)]
+        cuts.append(min(max(bisect_right(total, total[-1] * rank // ranks), cuts[-1] + 1), len(costs) - ranks + rank))
+    by_count = [len(costs) // ranks * rank for rank in range(ranks)]
+    return [[costs[i:j] for i, j in pairwise([*bounds, len(costs)])] for bounds in (by_count, cuts)]
 
 
-def _deal(costs: list[int], counts: Sequence[int], held: list[dict[int, int]], loads: list[int]) -> Plan:
-    """Hand out the runs in order to the owners of units of their cost, one rank after the other."""
-    shares: list[list[Segment]] = [[] for _ in loads]
-    segment = partial(tuple.__new__, Segment)  # half the time of Segment()
-    costs = [0] * len(costs) if 0 in held[0] else costs
-    single = max(counts) == 1  # then every unit finds its owner without a look at numbers
-    owners: dict[int, list[Any]] = defaultdict(list)
-    for rank in reversed(range(len(held))):
-        for cost, number in held[rank].items():
-            owners[cost] += [rank] * number if single else [(rank, number)] * (number > 0)
-    if single:
-        for cost, one in zip(costs, map(segment, zip(range(len(costs)), repeat(0), counts))):
-            shares[owners[cost].pop()].append(one)
-        counts = ()
-    for run, (cost, count) in enumerate(zip(costs, counts)):
-        left = count
-        while left:
-            rank, number = owners[cost].pop()
-            if number > left:
-                owners[cost].append((rank, number - left))
-                number = left
-            shares[rank].append(segment((run, count - left, number)))
-            left -= number
-    return Plan(tuple(map(tuple, shares)), tuple(loads))
-
-
-def _balanced(costs: list[int], counts: Sequence[int], ranks: int, peak: int) -> _Found | None:
-    """Near the least cost of the busiest rank; None where units in order, with that `peak`, are at the lower bound."""
-    units = Counter(costs)
-    for cost, count in zip(costs, counts) if max(counts) > 1 else ():
-        units[cost] += count - 1
-    sizes = sorted(units.items(), reverse=True)
-    largest = list(islice((cost for cost, count in sizes for _ in range(count)), 4 * ranks + 1))
-    # The mean, or the least k + 1 of the k * ranks + 1 largest units: some rank holds as many of these.
-    least = max(sum(largest[at - at // ranks : at + 1]) for at in range(0, len(largest), ranks))
-    least = max(least, -(-sum(map(mul, costs, counts)) // ranks))
-    if peak == least:
-        return None
-    goal = least + least // 1024  # what is left to gain then is less than the time to find it
-    best = _improve(*_pack(sizes, ranks, 0), goal)
-    for part in (32, 16, 8) if sum(counts) < 32 * ranks else ():
-        if _peak(best) > goal:
-            other = _improve(*_pack(sizes, ranks, least + least // part), goal)
-            if min(other[1]) and _peak(other) < _peak(best):
-                best = other
-    return best
-
-
-def _pack(sizes: list[tuple[int, int]], ranks: int, capacity: int) -> _Found:
-    """Fill rank after rank up to capacity, largest units first; what is left goes to the least loaded, one by one."""
-    held: list[dict[int, int]] = [{} for _ in range(ranks)]
-    rest = dict(sizes)
-    heap = []  # load * ranks + rank: an integer compares faster than a pair
-    for rank, mine in enumerate(held):
-        room = capacity
-        for cost, count in rest.items() if capacity else ():
-            if count and cost <= room:
-                mine[cost] = number = min(count, room // cost)
-                rest[cost] -= number
-                room -= number * cost
-        heap.append((capacity - room) * ranks + rank)
-    heapify(heap)
-    for cost, count in rest.items():
-        while count:
-            key = heap[0]
-            mine = held[key % ranks]
-            number = count // ranks or 1  # at once: one by one, none would get more than the least loaded
-            mine[cost] = mine.get(cost, 0) + number
-            heapreplace(heap, key + number * cost * ranks)
-            count -= number
-    return held, [key // ranks for key in sorted(heap, key=lambda key: key % ranks)]
-
-
-def _improve(held: list[dict[int, int]], loads: list[int], goal: int) -> _Found:
-    """Trade between the busiest rank and one of the least loaded until the goal is met or no trade helps."""
+def _trade(held: list[list[int]]) -> list[list[int]]:
+    """Trade bundles between the busiest rank and another, while it is 0.1 % above the mean and that helps."""
+    loads = [*map(sum, held)]
     for _ in range(32):
-        busy = loads.index(max(loads))
-        gives, trade = _bundles(held[busy]), None
-        for rank in sorted(range(len(loads)), key=loads.__getitem__)[:2] if loads[busy] > goal else ():
-            takes, best = _bundles(held[rank]), loads[busy] - loads[rank]
-            prices, gap = sorted(takes), best
+        largest, busiest = max((load, rank) for rank, load in enumerate(loads))
+        best, gives = (largest, 0, 0, 0), _bundles(held[busiest])
+        for rank, load in enumerate(loads) if 1000 * largest * len(loads) > 1001 * sum(loads) else ():
+            takes = sorted(_bundles(held[rank]))
             for give in gives:
-                at = bisect_left(prices, give - gap // 2)
-                for take in prices[max(at - 1, 0) : at + 1]:
-                    if abs(2 * (give - take) - gap) < best:
-                        best, trade = abs(2 * (give - take) - gap), (rank, give, take, takes[take])
-            if trade:
-                break
-        if not trade:
+                at = bisect_left(takes, give - (largest - load) // 2)
+                for take in takes[max(at - 1, 0) : at + 1]:
+                    best = min(best, (max(largest - give + take, load + give - take), rank, give, take))
+        _, rank, give, take = best
+        if not give:
             break
-        rank, give, take, taken = trade
-        for source, target, bundle in ((busy, rank, gives[give]), (rank, busy, taken)):
+        for source, target, bundle in ((busiest, rank, gives[give]), (rank, busiest, _bundles(held[rank])[take])):
             for cost in bundle:
-                held[source][cost] -= 1
-                held[target][cost] = held[target].get(cost, 0) + 1
-        loads[busy] += take - give
-        loads[rank] += give - take
-    return held, loads
+                held[source].remove(cost)
+                held[target].append(cost)
+        loads[busiest], loads[rank] = largest - give + take, loads[rank] + give - take
+    return held
 
 
-def _bundles(mine: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """What a rank can trade at once, by cost: nothing, one unit, or two of the few it holds."""
-    few = [cost for cost, number in mine.items() for _ in range(min(number, 2))]
-    pairs = {sum(pair): pair for pair in combinations(few, 2)} if len(few) <= 8 else {}
-    return {**pairs, **{cost: (cost,) for cost in few}, 0: ()}
+def _bundles(costs: list[int]) -> dict[int, tuple[int, ...]]:
+    """What a rank can trade, by cost: nothing, one unit, or two where it holds few."""
+    sizes = (2, 1, 0) if len(costs) <= 16 else (1, 0)
+    return {sum(bundle): bundle for size in sizes for bundle in combinations(costs, size)}

@@ -15,7 +15,9 @@ from skillgen.kernel import resources
 
 ROOT = Path(__file__).parents[1]
 CODE = ("generators", "runtime", "evals", "bench", "tests")
-VENDORED = {"Megatron-Bridge": "tensors", "Automodel": "images"}  # what each product gets the runtime without
+# What each product gets of the runtime: one of these forms and the modules that it needs, and how many lines at most.
+FORMS = {"image_batch": 376, "grid_rows": 376, "packed_patches": 435}  # of Megatron-Bridge, beside `api`
+AUTOMODEL = ("grid_items", "padded_patches", "tensor_batch", "thresholds")
 LIGHT = {"torch", "libcst", "rich", "jinja2", "yaml", "transformers"}
 
 
@@ -64,39 +66,32 @@ def test_the_example_in_contributing_is_the_real_one() -> None:
     assert [block for block in blocks if block.partition("```")[0] not in text] == []
 
 
-@pytest.mark.parametrize("without", VENDORED.values(), ids=VENDORED)
-def test_what_is_vendored_is_small(without: str) -> None:
-    assert sum(map(written, resources.runtime_sources(without=(without,)).values())) <= 600
+@pytest.mark.parametrize("form, most", FORMS.items())
+def test_what_is_vendored_of_a_form_is_small(form: str, most: int) -> None:
+    sources = resources.runtime_sources(("api", form))
+    assert sum(map(written, sources.values())) <= most
+    assert not {f"{other}.py" for other in FORMS if other != form} & sources.keys()
 
 
-@pytest.mark.parametrize("without", VENDORED.values(), ids=VENDORED)
-def test_what_is_vendored_imports_nothing_that_is_left_out(without: str) -> None:
-    sources = resources.runtime_sources(without=(without,))
-    trees = [ast.parse(source) for source in sources.values()]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    assert len(nodes) > 10 and {f"{node.module}.py" for node in nodes} <= sources.keys() - {f"{without}.py"}
-    assert len(sources) == len(list((ROOT / "runtime").glob("*.py"))) - 1
-    imported = {
-        alias.name
-        for node in ast.walk(ast.parse(sources["__init__.py"]))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    exported = {
-        name
-        for line in sources["__init__.py"].splitlines()
-        if line.startswith("__all__")
-        for name in ast.literal_eval(line.partition("= ")[2])
-    }
-    assert imported == exported
+def test_what_is_vendored_into_automodel_is_small() -> None:
+    assert sum(map(written, resources.runtime_sources(AUTOMODEL).values())) <= 600
+
+
+@pytest.mark.parametrize("modules", [*(("api", form) for form in FORMS), AUTOMODEL], ids=str)
+def test_what_is_vendored_imports_nothing_that_is_left_out(modules: tuple[str, ...]) -> None:
+    sources = resources.runtime_sources(modules)
+    nodes = [node for source in sources.values() for node in ast.walk(ast.parse(source))]
+    imported = {f"{node.module}.py" for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+    assert len(imported) > 3 and imported | {f"{module}.py" for module in modules} | {"__init__.py"} == sources.keys()
 
 
 def test_what_is_vendored_of_a_subpackage_is_small_and_imports_what_is_vendored_with_it() -> None:
     """Its files are put into a folder below the runtime's, of Megatron-Bridge alone."""
-    own = resources.runtime_sources(package="tp_dp")
+    own = resources.runtime_sources((), package="tp_dp")
+    assert own == resources.runtime_sources([path.stem for path in python_files("runtime/tp_dp")], package="tp_dp")
     assert sorted(own) == sorted(path.name for path in python_files("runtime/tp_dp"))
-    assert sum(map(written, own.values())) <= 350
-    above = resources.runtime_sources(without=(VENDORED["Megatron-Bridge"],))
+    assert sum(map(written, own.values())) <= 400
+    above = resources.runtime_sources(("api", "grid_rows"))
     nodes = [node for source in own.values() for node in ast.walk(ast.parse(source))]
     imported = {(node.level, f"{node.module}.py") for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
     assert {level for level, _ in imported} == {1, 2}

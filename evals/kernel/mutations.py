@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from skillgen.evals.kernel.context import Context
 from skillgen.evals.kernel.families import Family, Layout
+from skillgen.evals.kernel.rules import in_order
 
 
 def names() -> list[str]:
@@ -33,11 +34,11 @@ def put(runtime: Any, attributes: tuple[str, ...], fault: Callable[[Any], Any]) 
     for attribute in attributes:
         form, _, leaf = attribute.rpartition(".")
         if form:
-            if owner := getattr(runtime, form, None):  # the other product's forms are not vendored
-                setattr(owner, leaf, fault(getattr(owner, leaf)))
+            for owner in {vars(module)[form] for module in _modules(runtime) if form in vars(module)}:
+                setattr(owner, leaf, fault(getattr(owner, leaf)))  # none where the patch does not use that form
         else:
-            original = next(vars(m)[leaf] for m in _modules(runtime) if leaf in vars(m))
-            _replace(runtime, leaf, fault(original))
+            original = _defined(runtime, leaf)
+            _replace(runtime, original, leaf, fault(original))
 
 
 @contextmanager
@@ -59,9 +60,17 @@ def _modules(runtime: Any) -> list[Any]:
     return [m for n, m in sys.modules.items() if n == runtime.__name__ or n.startswith(runtime.__name__ + ".")]
 
 
-def _replace(runtime: Any, name: str, value: Any) -> None:
-    for module in _modules(runtime):
-        if name in vars(module):
+def _defined(runtime: Any, name: str) -> Any:
+    """The runtime's function of this name, and not its module of the same name."""
+    found = (vars(module)[name] for module in _modules(runtime) if name in vars(module))
+    return next(value for value in found if callable(value))
+
+
+def _replace(runtime: Any, original: Any, name: str, value: Any) -> None:
+    """In the runtime's modules, and in those of the target that have imported it from there."""
+    package = runtime.__name__.partition(".")[0]
+    for module in [m for n, m in sys.modules.items() if n.partition(".")[0] == package]:
+        if vars(module).get(name) is original:
             setattr(module, name, value)
 
 
@@ -77,13 +86,13 @@ def _order(restore_order: Callable[..., Any]) -> Callable[..., Any]:
 
 def _placeholder_leak(own_rows: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
     """The last rows are taken for this rank's own, which a placeholder's are where there is one."""
-    return lambda levels, rows, fill: [level[level.shape[0] - rows :] for level in levels]
+    return lambda levels, rows, surplus: [level[level.shape[0] - rows :] for level in levels]
 
 
 def _cut_tubelet(take: Callable[..., Any]) -> Callable[..., Any]:
     """A share that starts within a video starts half a unit late: the unit at the cut is of two halves."""
 
-    def shifted(form: Any, call: Any, share: Any, fill: Any) -> Any:
+    def shifted(form: Any, call: Any, share: Any, placeholders: Any) -> Any:
         if any(segment.start for segment in share):
             pixels = call[form.pixels]
             units = form.units(call)
@@ -91,7 +100,7 @@ def _cut_tubelet(take: Callable[..., Any]) -> Callable[..., Any]:
             rows = units.runs[segment.run].patches
             half = rows if getattr(form, "tubelet", 1) > 1 else rows // 2
             call = {**call, form.pixels: pixels.roll(-half, dims=1 if pixels.ndim == 3 else 0)}
-        return take(form, call, share, fill)
+        return take(form, call, share, placeholders)
 
     return shifted
 
@@ -116,7 +125,8 @@ def _swap(reorder: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
 
 def _count(make_plan: Callable[..., Any]) -> Callable[..., Any]:
     """Units are dealt by number, whatever their size."""
-    return lambda runs, ranks, alpha, method: make_plan(runs, ranks, alpha, "count")
+    module = sys.modules[make_plan.__module__]
+    return lambda runs, ranks, *, alpha: in_order(module, runs, ranks, alpha=alpha, method="count")
 
 
 def _frozen_reduce(is_trainable: Callable[..., bool]) -> Callable[..., bool]:
@@ -140,7 +150,7 @@ def _upcast(gather_rows: Callable[..., Any]) -> Callable[..., Any]:
 
 def _digest(plan_digest: Callable[..., int]) -> Callable[..., int]:
     """Ranks compare how many rows they expect, not of which images."""
-    return lambda units, *facts: plan_digest(sum(units.rows))
+    return lambda name, units, *facts: plan_digest(sum(units.rows))
 
 
 def _never_off(is_enabled: Callable[..., bool]) -> Callable[..., bool]:
@@ -156,7 +166,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "no-agree": (("agree",), _no_agree),
     "swap": (("restore_order",), _swap),
     "swap-gradient": (("to_rank_major",), _swap),
-    "count": (("_make_plan",), _count),
+    "count": (("make_plan",), _count),
     "frozen-reduce": (("is_trainable",), _frozen_reduce),
     "local-backward": (("gather_rows",), _local_backward),
     "upcast": (("gather_rows",), _upcast),

@@ -16,6 +16,7 @@ from skillgen.evals.kernel.context import SEED, Case, Context, Result
 from skillgen.evals.kernel.families import Batch, Family, Item, Layout
 from skillgen.evals.kernel.measure import collectives, now, patches_seen, saved_activations
 from skillgen.evals.kernel.mutations import replaced
+from skillgen.evals.kernel.rules import planner
 
 STEPS = 4
 SLACK = 4096  # bytes, for agreement and alignment
@@ -157,13 +158,12 @@ def planning_seconds(runtime: Any, plans: list[tuple[tuple[Any, ...], dict[str, 
 
 def _planner(runtime: Any, method: str | None, plans: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Any:
     """make_plan that notes its arguments; with `method`, by that one."""
-    make = runtime.plan.make_plan
+    make = planner(runtime.plan, method or "balanced")
 
     def plan(*args: Any, **kwargs: Any) -> Any:
         if method is None:
             plans.append((args, kwargs))
-            return make(*args, **kwargs)
-        return make(*args, **{**kwargs, "method": method})
+        return make(*args, **kwargs)
 
     return plan
 

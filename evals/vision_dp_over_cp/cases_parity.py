@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
@@ -36,9 +34,6 @@ def cases(context: Context, family: Family) -> Iterator[Case]:
     mixed = [Item(2, 3), Item(4, 2, 3), Item(3, 3)] if family.video else images(3)
     smallest = context.cp_sizes()[0]
     yield Case("parity", "flag set at CP 1: off", lambda: off(context, family, smallest))
-    yield Case(
-        "parity", f"CP {smallest}, VISION_DP_OVER_CP=0: off", lambda: off(context, family, smallest, unset=True)
-    )
     for cp in context.cp_sizes():
         for name, items in batches(family, cp):
             yield _case(context, family, f"CP {cp}, {name}", cp, items)
@@ -106,14 +101,13 @@ def parity(
     return Result(checks)
 
 
-def off(context: Context, family: Family, cp: int, *, unset: bool = False) -> Result:
+def off(context: Context, family: Family, cp: int) -> Result:
     """Flag set, and off nevertheless: no collective is called, the features are the replicated ones."""
-    layout = context.layout(cp) if unset else Layout(cp=context.layout(cp).tp, tp=context.layout(cp).tp, cp_size=1)
+    layout = Layout(cp=context.layout(cp).tp, tp=context.layout(cp).tp, cp_size=1)
     batch = to_device(family.batch(images(2), SEED), context.device)
     steps = []
     for flag in (False, True):
-        with mock.patch.dict(os.environ, {"VISION_DP_OVER_CP": "0"} if unset else {}):
-            model = context.model(family, layout, flag=flag)
+        model = context.model(family, layout, flag=flag)
         steps.append(step(family, model, batch, layout))
     limit = tolerances.of(torch.float32)
     checks = {name: (value, limit) for name, value in distances(steps[1], steps[0]).items()}

@@ -199,17 +199,13 @@ def forced(context: Context, family: Tower, cp: int, items: Sequence[Item]) -> R
 
 @contextmanager
 def frames_cut(runtime: Any) -> Iterator[None]:
-    """Every grid form takes a frame for a unit, whatever its site says."""
-    form = getattr(runtime, "GridRows", None)
-    if form is None:
-        raise Skip("the runtime has no form of grids")
-    original = form.__init__
-
-    def cut(self: Any, *args: Any, **options: Any) -> None:
-        original(self, *args, **{**options, "split_frames": True})
-
-    form.__init__ = cut
+    """The form of whole items takes a frame for a unit."""
+    if not hasattr(runtime, "grid_items"):
+        raise Skip("the runtime has no form of whole items")
+    form = runtime.grid_items.GridItems
+    whole, cut = (form.units, form.take), form.__mro__[1]
+    form.units, form.take = cut.units, cut.take
     try:
         yield
     finally:
-        form.__init__ = original
+        form.units, form.take = whole

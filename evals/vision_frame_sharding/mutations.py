@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
@@ -16,33 +15,26 @@ from skillgen.evals.kernel.context import Context
 from skillgen.evals.kernel.harness import Skip
 
 Fault = Callable[..., Any]
-_half_a_frame = mutations.FAULTS["cut-tubelet"][1]
 
 
 def _as_frames(units: Callable[..., Any]) -> Fault:
     """An item whose frames see each other is dealt out by frame."""
-    return lambda form, call: units(replace(form, split_frames=True), call)
+    return lambda form, *args: getattr(super(type(form), form), units.__name__)(*args)
 
 
-def _cut(take: Callable[..., Any]) -> Fault:
-    """Such an item is cut between frames, any other within one."""
-
-    def cut(form: Any, *args: Any) -> Any:
-        return _half_a_frame(take)(form, *args) if form.split_frames else take(replace(form, split_frames=True), *args)
-
-    return cut
-
-
-def _own_threshold(is_few: Callable[..., bool]) -> Fault:
+def _own_threshold(is_small: Callable[..., bool]) -> Fault:
     """A rank of a higher number takes more batches for small ones."""
-    return lambda units, *least: is_few(units, *(number * (1 + dist.get_rank()) for number in least))
+    return lambda units, *least: is_small(units, *(number * (1 + dist.get_rank()) for number in least))
 
 
 RUNTIME: dict[str, list[tuple[tuple[str, ...], Fault]]] = {
     "frame-order": [mutations.FAULTS["order"]],
-    "cut-entry": [(("GridRows.units",), _as_frames), (("GridRows.take",), _cut)],
+    "cut-entry": [
+        (("GridItems.units", "GridItems.take"), _as_frames),
+        (("GridRows.take",), mutations.FAULTS["cut-tubelet"][1]),
+    ],
     "sum-dropped": [mutations.FAULTS["no-reduce"]],
-    "threshold-per-rank": [(("is_few",), _own_threshold)],
+    "threshold-per-rank": [(("is_small",), _own_threshold)],
     **{name: [mutations.FAULTS[name]] for name in ("swap", "swap-gradient", "placeholder-leak", "no-agree", "digest")},
 }
 

@@ -51,10 +51,10 @@ def _columns_rows(context: Context) -> None:
 def _sum_not_slice(context: Context) -> None:
     """Backward sums over all ranks of a column, the equal gradients of its replicas too."""
 
-    def fault(gather_rows: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, replicas=1, **options: gather_rows(*args, **options)
+    def fault(gather: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda features, layout, group, replicas, **options: gather(features, layout, group, 1, **options)
 
-    base.put(context.harness.runtime(), ("gather_rows",), fault)
+    base.put(context.harness.runtime(), ("gather_replicated_rows",), fault)
 
 
 def _unpack_before_gather(context: Context) -> None:
@@ -63,14 +63,14 @@ def _unpack_before_gather(context: Context) -> None:
     take, unpack_indices = blocks.take, blocks.unpack_indices
     own: list[Tensor] = []
 
-    def taken(form: Any, call: Any, share: Any, fill: Any) -> Any:
+    def taken(form: Any, call: Any, share: Any, placeholders: Any) -> Any:
         rows = form.block_patches // form.merge_size**2
         first, count = share[0].start * rows, share[0].count * rows
         indices = unpack_indices(form, call) - first
         valid = indices[(indices >= 0) & (indices < count)]
         rest = torch.tensor([i for i in range(count) if i not in valid.tolist()], dtype=valid.dtype)
         own[:] = [torch.cat([valid, rest])]
-        return take(form, call, share, fill)
+        return take(form, call, share, placeholders)
 
     def ordered(own_rows: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
         def reordered(*args: Any) -> list[Tensor]:
@@ -97,8 +97,8 @@ def _nan_padding(context: Context) -> None:
     take, build = blocks.take, tower.build_packed_seq_params
     free: list[int] = []
 
-    def taken(form: Any, call: Any, share: Any, fill: Any) -> Any:
-        result = take(form, call, share, fill)
+    def taken(form: Any, call: Any, share: Any, placeholders: Any) -> Any:
+        result = take(form, call, share, placeholders)
         pieces = result[form.pixels].split([int(size) for size in result[form.grid].prod(-1)])
         free[:] = [number for number, piece in enumerate(pieces) if number and not piece.any()]
         return result

@@ -34,20 +34,20 @@ def package_folder(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def runtime_sources(without: Iterable[str] = (), package: str = "") -> dict[str, str]:
-    """The runtime's files by name, as text, for a target that has no use for the modules `without`.
+def runtime_sources(modules: Iterable[str], package: str = "") -> dict[str, str]:
+    """The runtime's files by name, as text: these modules, what they import of the runtime, and `__init__`.
 
-    With `package`, the files of that subpackage instead, which import the runtime's from the folder above theirs.
+    With `package`, modules of that subpackage instead, which import the runtime's from the folder above theirs.
     """
     folder = package_folder("skillgen.runtime") / package
-    sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))}
-    for module in without:
-        del sources[f"{module}.py"]
-        line, names = re.findall(rf"^(from \.{module} import (.*)\n)", sources["__init__.py"], flags=re.MULTILINE)[0]
-        exported = "__all__ += [" + ", ".join(f'"{name}"' for name in names.split(", ")) + "]\n"
-        for gone in (line, exported):
-            sources["__init__.py"] = sources["__init__.py"].replace(gone, "")
-    return sources
+    sources: dict[str, str] = {}
+    wanted = ["__init__", *modules]
+    while wanted:
+        name = f"{wanted.pop()}.py"
+        if name not in sources:
+            sources[name] = (folder / name).read_text(encoding="utf-8")
+            wanted += re.findall(r"^from \.(\w+) import", sources[name], flags=re.MULTILINE)
+    return dict(sorted(sources.items()))
 
 
 def version() -> str:

@@ -1,14 +1,13 @@
 """Images of unequal size, taken by the encoder in blocks of a fixed number of patches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..forms import PLACEHOLDER_ROWS, Call, GridRows, Units, as_list, like
+from ..forms import PLACEHOLDER_ROWS, Call, Units, as_list, like
+from ..grid_rows import GridRows
 from ..plan import Run, Segment
 from .packing import Block, free_space, pack_blocks
 
@@ -39,10 +38,10 @@ class GridBlocks(GridRows):
         units, blocks = self.pack(call)
         runs = (Run(self.block_patches, len(blocks)),) if blocks else ()
         rows = (self.block_patches // self.merge_size**2,) * len(runs)
-        return Units(runs, rows, ("image",) * len(runs), units.blank)
+        return Units(runs, rows, ("image",) * len(runs), units.placeholder_rows, units.placeholder_patches)
 
-    def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
-        """The blocks of a share, each with its free space at the end, then a placeholder for each of `fill`."""
+    def take(self, call: Call, share: Sequence[Segment], placeholders: Sequence[str]) -> Call:
+        """The blocks of a share, each with its free space at the end, then placeholders."""
         units, blocks = self.pack(call)
         listed = {**call, self.grid: as_list(call[self.grid])}
         side, taken = self.merge_size, []
@@ -51,10 +50,10 @@ class GridBlocks(GridRows):
                 taken.append(super().take(listed, block, []))
                 free = free_space(units.runs, block, self.block_patches)
                 taken += [self._blank(call, patches // side) for patches in free]
-        taken += [self._blank(call, PLACEHOLDER_ROWS * side)] * len(fill)
+        taken += [self._blank(call, PLACEHOLDER_ROWS * side)] * len(placeholders)
         pixels = torch.cat([piece[self.pixels] for piece in taken])
         rows = [row for piece in taken for row in piece[self.grid]]
-        return {**call, self.pixels: pixels, self.grid: like(call[self.grid], rows)}
+        return {self.pixels: pixels, self.grid: like(call[self.grid], rows)}
 
     def _blank(self, call: Call, width: int) -> Call:
         side, pixels = self.merge_size, call[self.pixels]

@@ -1,7 +1,5 @@
 """Degrees of a vision encoder's tensor and data parallelism, and the ranks that they group; no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,17 +1,29 @@
 """Share out the images of one encoder call over the vision DP column, encoded on vision TP groups."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from ..api import feature_levels, like_output, shard_over_cp
-from ..forms import GridRows
+from ..api import ShardedEncoder, feature_levels, like_output
+from ..gather import Layout
+from ..grid_rows import GridRows
 from .blocks import GridBlocks
+from .gather import gather_replicated_rows
 from .groups import VisionGroups
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerSharding(ShardedEncoder):
+    """A sharded encoder of whose group each `replicas` ranks in a row hold equal gradients of the features."""
+
+    replicas: int
+
+    def gather(self, features: list[Tensor], layout: Layout, trainable: bool) -> list[Tensor]:
+        """Backward sums one of the equal gradients."""
+        return gather_replicated_rows(features, layout, self.group, self.replicas, trainable=trainable)
 
 
 def shard_tower(
@@ -24,31 +36,29 @@ def shard_tower(
     block_patches: int | None = None,
     pixels: str = "hidden_states",
     grid: str = "grid_thw",
-    agreement: str = "strict",
-    name: str = "",
 ) -> Callable[..., Any]:
     """Wrap an encoder call so that each vision TP group encodes its share of the images, or of blocks of them.
 
     Without a column there is nothing to share out, and the call stays as it is. Gradients of the gathered features
     are the same on the text TP ranks of the column, and are summed over its CP ranks only; parameter gradients then
-    miss the images of the other replicas: see `sum_replica_gradients`. For the other options see `shard_over_cp`.
+    miss the images of the other replicas: see `sum_replica_gradients`. For the other options see `ShardedEncoder`.
     """
     if groups.column is None:
         return encode
-    ranks = groups.column.size()
+    ranks, replicas = groups.column.size(), 1 if groups.replicas is None else groups.replicas.size()
     form = GridRows(merge_size=merge_size, pixels=pixels, grid=grid)
     if block_patches is not None:
         form = GridBlocks(merge_size=merge_size, pixels=pixels, grid=grid, block_patches=block_patches, ranks=ranks)
-    sharded = shard_over_cp(
-        encode,
-        form,
+    sharded = TowerSharding(
+        encode=encode,
+        form=form,
         group=groups.column,
         cp_size=ranks,
         modules=modules,
         alpha=alpha,
-        agreement=agreement,
-        what=f"{name} vision_tp_dp".strip(),
-        replicas=1 if groups.replicas is None else groups.replicas.size(),
+        language_model=None,
+        name=f"vision_tp_dp ({replicas} replicas)",
+        replicas=replicas,
     )
     if not isinstance(form, GridBlocks):
         return sharded

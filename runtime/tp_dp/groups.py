@@ -1,7 +1,5 @@
 """The process groups of a vision encoder with degrees of its own, made where the text model has none like them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Units of unequal size in blocks of one size: integer arithmetic on run lengths, the same on every rank; no torch."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Ranks of one text TP group with equal vision weights: equal from the start, one gradient, counted and saved once."""
 
-from __future__ import annotations
-
 import functools
 from collections import defaultdict
 from collections.abc import Callable

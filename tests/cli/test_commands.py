@@ -145,8 +145,8 @@ def test_a_newer_pack_replaces_its_older_patch(
 ) -> None:
     before = snapshot(tree)
     with monkeypatch.context() as older:
-        sources = {**resources.runtime_sources(), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
-        older.setattr(resources, "runtime_sources", lambda **_: sources)
+        sources = {**resources.runtime_sources(("api", "image_batch")), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
+        older.setattr(resources, "runtime_sources", lambda *_, **__: sources)
         older.setattr(resources, "version", lambda: "0.0.1")
         assert skillgen("apply", T, tree)[0] == 0
     old = snapshot(tree)
@@ -168,9 +168,9 @@ def test_a_second_family_renews_an_older_packs_first(
     write(tree / "megatron/bridge", SECOND)
     before = snapshot(tree)
     with monkeypatch.context() as older:
-        sources = {**resources.runtime_sources(), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
+        sources = {**resources.runtime_sources(("api", "image_batch")), "gone.py": "OLD = 1\n", "plan.py": "OLD = 1\n"}
         del sources["forms.py"]
-        older.setattr(resources, "runtime_sources", lambda **_: sources)
+        older.setattr(resources, "runtime_sources", lambda *_, **__: sources)
         older.setattr(resources, "version", lambda: "0.0.1")
         assert skillgen("apply", T, tree, "--family", "ministral3")[0] == 0
     code, answer = skillgen("apply", T, tree, "--family", "qwen3_omni")

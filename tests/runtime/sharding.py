@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,12 +12,16 @@ import torch._dynamo  # checkpoint and dispatch modes need it, assert_close the 
 import torch.distributed as dist
 import torch.distributed.tensor
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from skillgen.evals.kernel import rules
 from skillgen.runtime import api
-from skillgen.runtime.images import PackedPatches
+from skillgen.runtime import plan as plan_module
+from skillgen.runtime.grid_items import GridItems
+from skillgen.runtime.packed_patches import PackedPatches
 from skillgen.runtime.plan import make_plan
+from skillgen.runtime.thresholds import ThresholdShardedEncoder
+from tests.runtime.collectives import Collectives as Collectives
 from tests.runtime.tensor_toys import PaddedToy, TensorToy, padded_batch, tensor_batch
 from tests.runtime.toys import (
     MERGE,
@@ -30,7 +33,6 @@ from tests.runtime.toys import (
     grid_batch,
     image_batch,
     packed_batch,
-    packed_params,
 )
 
 Case = Callable[[], tuple[Toy, Any, dict[str, Any]]]
@@ -44,7 +46,7 @@ def images(*grids: tuple[int, int], sizes: bool = True, **options: Any) -> Case:
 def grid(*grids: tuple[int, int, int], **options: Any) -> Case:
     """A case of the form GridRows; with `listed` the grid is a list."""
     listed = options.pop("listed", False)
-    form = dataclasses.replace(GridToy.form, split_frames=not options.get("whole", False))
+    form = GridItems(merge_size=MERGE) if options.get("whole", False) else GridToy.form
 
     def make() -> tuple[Toy, Any, dict[str, Any]]:
         batch = grid_batch(*grids)
@@ -85,9 +87,22 @@ def static(count: int, height: int, width: int) -> Case:
 
 
 def shard(toy: Toy, form: Any, group: dist.ProcessGroup | None = None, **options: Any) -> Callable[..., Any]:
-    """The toy's encode, sharded over all ranks or over `group`."""
+    """The toy's encode, sharded over all ranks or over `group`; with thresholds, by the class that has them."""
     group = dist.group.WORLD if group is None else group
-    return api.shard_over_cp(toy.encode, form, group=group, cp_size=group.size(), modules=[toy], alpha=16, **options)
+    kind = ThresholdShardedEncoder if options else api.ShardedEncoder
+    given = {"encode": toy.encode, "form": form, "group": group, "cp_size": group.size(), "modules": [toy]}
+    return kind(**{**given, "alpha": 16, "language_model": None, "name": "vision_dp_over_cp", **options})
+
+
+@contextmanager
+def planned(method: str) -> Iterator[None]:
+    """Plans are made by `method`, in this process."""
+    before = api.make_plan
+    api.make_plan = rules.planner(plan_module, method)
+    try:
+        yield
+    finally:
+        api.make_plan = before
 
 
 def levels_of(output: Any) -> list[Tensor]:
@@ -169,7 +184,8 @@ def check_parity(
 def check_idle_gradients(rank: int, case: Case, busy: int) -> None:
     """On ranks from `busy` on, which own nothing, every parameter has a gradient of exactly zero."""
     toy, form, batch = case()
-    objective(shard(toy, form, method="count")(**batch), rank=rank, ranks=dist.get_world_size()).backward()
+    with planned("count"):
+        objective(shard(toy, form)(**batch), rank=rank, ranks=dist.get_world_size()).backward()
     for name, parameter in toy.named_parameters():
         if name.partition(".")[2].partition(".")[0] in {"image", "video"} - toy.seen:
             continue
@@ -235,76 +251,21 @@ def check_same_sequence(rank: int) -> None:
     torch.testing.assert_close(run(**batch), toy.encode(**batch))
 
 
-def tubelets(counts: Sequence[int], frames: Sequence[int], tubelet: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What an encoder makes of frames: images where a count is one, else tubelets with the last frame repeated."""
-    made: list[tuple[str, tuple[int, ...]]] = []
-    for first, count in zip([0, *accumulate(counts)], counts, strict=False):
-        item = list(frames[first : first + count])
-        if count == 1:
-            made.append(("image", (item[0],)))
-            continue
-        item += [item[-1]] * (-count % tubelet)
-        made += [("video", tuple(item[at : at + tubelet])) for at in range(0, len(item), tubelet)]
-    return made
-
-
-def check_tubelets(counts: Sequence[int], tubelet: int, ranks: int, method: str = "balanced") -> None:
-    """All ranks together see exactly the tubelets of the batch, each in the right embedder, and no rank is empty."""
-    form = PackedPatches(patch_size=1, tubelet=tubelet)
-    total = sum(counts)
-    batch = {
-        "images": torch.arange(1, total + 1).repeat_interleave(4).view(1, -1, 1),  # frame i is four patches of value i
-        "imgs_sizes": torch.tensor([[2, 2]] * total),
-        "num_frames": torch.tensor(counts),
-        "vision_packed_seq_params": packed_params([4] * total),
-    }
-    units = form.units(batch)
-    plan = make_plan(units.runs, ranks, alpha=8, method=method)
-    found = {}
-    for share in plan.shares:
-        fill = api.placeholders(units, share)
-        taken = form.take(batch, share, fill)
-        patches = (taken["imgs_sizes"].prod(1)).tolist()
-        frames = [int(frame[0, 0]) for frame in taken["images"][0].split(patches)]
-        made = tubelets(taken["num_frames"].tolist(), frames, tubelet)
-        assert made, "a rank is empty"
-        assert {kind for kind, _ in made} == set(units.kinds)
-        assert taken["vision_packed_seq_params"].cu_seqlens_q.diff().tolist() == patches
-        own = [(s.run, s.start + place) for s in share for place in range(s.count)]
-        assert all(set(frames) == {0} for _, frames in made[len(own) :]), "a real frame is taken for a placeholder"
-        found.update(zip(own, made, strict=False))
-    assert [found[place] for place in sorted(found)] == tubelets(counts, range(1, total + 1), tubelet)
-
-
 def strided_group() -> dist.ProcessGroup:
     """This rank's group among ranks {0, 2, ...} and {1, 3, ...}: CP next to TP of size 2."""
     groups = [dist.new_group(list(range(first, dist.get_world_size(), 2))) for first in (0, 1)]
     return groups[dist.get_rank() % 2]
 
 
-class Collectives(TorchDispatchMode):
-    """Records every collective as (name, bytes sent to other ranks)."""
+class annotated:
+    """Names the case in what it raises."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, int]] = []
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "c10d":
-            self.calls.append((func._opname, sent_bytes(func._opname, args)))
-        return func(*args, **(kwargs or {}))
+    def __enter__(self) -> None:
+        pass
 
-    def take(self) -> list[tuple[str, int]]:
-        """What was recorded since the last call."""
-        calls, self.calls = self.calls, []
-        return calls
-
-
-def sent_bytes(name: str, args: Any) -> int:
-    """What this rank sends to others in an all-to-all; the size of its own tensor in an all-gather."""
-    if name == "alltoall_base_":
-        payload, group, splits = args[1], dist.ProcessGroup.unbox(args[2]), list(args[4])
-        return (sum(splits) - splits[group.rank()]) * payload.shape[1] * payload.element_size()
-    if name == "allgather_":
-        return args[1][0].numel() * args[1][0].element_size()
-    return 0
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Iterator[Any]) -> None:
+        if error is not None:
+            error.add_note(f"case: {self.name}")

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from skillgen.runtime.padded_patches import PaddedPatches
+from skillgen.runtime.tensor_batch import TensorBatch
 from tests.runtime.toys import HIDDEN, MERGE, Toy, grid_batch, image_batch, patchify
 
 SIDE, POOL = 4, 3  # patches beside each other in an equal image; in a pooled cell

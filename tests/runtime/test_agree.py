@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from skillgen.runtime import agree, api
+from skillgen.evals.kernel import rules
+from skillgen.runtime import agree, api, plan
 from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.plan import make_plan
-from tests.distributed import RankError, run_ranks
+from tests.distributed import run_ranks
 from tests.runtime import sharding
 from tests.runtime.sharding import Collectives, grid, images, packed
 from tests.runtime.toys import Toy, grid_batch, image_batch, language_model, packed_batch
@@ -94,8 +94,7 @@ def test_a_failing_rank_keeps_its_own_error_as_the_cause() -> None:
     assert run_ranks(2, on_rank) == ["NoneType", "OutOfMemoryError"]
 
 
-@pytest.mark.parametrize("agreement", ["strict", "off"])
-def test_what_a_failed_call_held_is_freed_with_its_error(agreement: str) -> None:
+def test_what_a_failed_call_held_is_freed_with_its_error() -> None:
     """A cycle would keep the memory of the batch, and process groups at exit, until the garbage collector comes."""
 
     def on_rank(rank: int) -> bool:
@@ -110,7 +109,7 @@ def test_what_a_failed_call_held_is_freed_with_its_error(agreement: str) -> None
         toy.encode = faulty
         gc.disable()
         with suppress(VisionShardingError, torch.OutOfMemoryError):
-            sharding.shard(toy, form, agreement=agreement)(**batch)
+            sharding.shard(toy, form)(**batch)
         return held[0]() is None
 
     assert run_ranks(2, on_rank) == [True, True]
@@ -141,7 +140,7 @@ BATCHES: dict[str, tuple[Callable[[], tuple[Toy, Any, Any]], dict[str, Any], str
     "an image without a patch": (
         images((4, 4), (2, 2)),
         {**image_batch((4, 4), (2, 2)), "image_sizes": torch.tensor([[8, 8], [1, 4]])},
-        "failed on rank 1: ValueError: patches.*must be at least 1",
+        "failed on rank 1: ValueError: ranks, patches, counts must be >= 1, .*patches=0",
     ),
 }
 
@@ -172,7 +171,7 @@ def test_a_rank_that_plans_differently_is_known_to_all() -> None:
     def call(rank: int) -> None:
         toy, form, batch = images((2, 2), (2, 2), (4, 4))()
         if rank == 1:
-            api.make_plan = lambda runs, ranks, **_: make_plan(runs, ranks, alpha=1, method="count")
+            api.make_plan = rules.planner(plan, "count")
         sharding.shard(toy, form)(**batch)
 
     for text in message_on_every_rank(2, call, VisionShardingError):
@@ -200,22 +199,11 @@ def test_the_group_goes_on_after_a_failure() -> None:
     run_ranks(2, on_rank)
 
 
-def test_agreement_off_raises_on_the_failing_rank_alone() -> None:
-    def on_rank(rank: int) -> None:
-        toy, form, batch = images((4, 4), (2, 2))()
-        if rank == 1:
-            toy.encode = lambda pixel_values, image_sizes: 1 // 0
-        sharding.shard(toy, form, agreement="off")(**batch)
-
-    with pytest.raises(RankError, match=r"(?s)rank 1: .*ZeroDivisionError") as raised:
-        run_ranks(2, on_rank, timeout=5)
-    assert "VisionShardingError" not in str(raised.value)
-
-
 def check_locally(rank: int, group: Any, cp_size: int, **options: Any) -> None:
     """The group is refused before any collective."""
     toy, form, batch = images((4, 4))()
-    run = api.shard_over_cp(toy.encode, form, group=group, cp_size=cp_size, modules=[toy], alpha=1, **options)
+    facts = {"encode": toy.encode, "form": form, "group": group, "cp_size": cp_size, "modules": [toy], "alpha": 1}
+    run = api.ShardedEncoder(**{**facts, "language_model": None, "name": "vision_dp_over_cp", **options})
     with Collectives() as seen:
         try:
             run(**batch)
@@ -225,7 +213,7 @@ def check_locally(rank: int, group: Any, cp_size: int, **options: Any) -> None:
 
 def test_a_group_of_the_wrong_size_is_refused() -> None:
     def call(rank: int) -> None:
-        check_locally(rank, dist.group.WORLD, 4, name="Nemotron Omni")
+        check_locally(rank, dist.group.WORLD, 4, name="Nemotron Omni vision_dp_over_cp")
 
     for text in message_on_every_rank(2, call, ValueError):
         assert text == "Nemotron Omni vision_dp_over_cp does not match its process group: config=4, group=2"
@@ -256,12 +244,6 @@ def test_a_language_model_without_a_group_is_not_compared(model: Any) -> None:
         dist.barrier()  # a rank that ends before the others have started takes them down
 
     run_ranks(2, on_rank)
-
-
-def test_an_unknown_agreement_is_named() -> None:
-    toy, form, _ = images((2, 2))()
-    with pytest.raises(ValueError, match="agreement must be 'strict' or 'off', got 'perhaps'"):
-        api.shard_over_cp(toy.encode, form, group=None, cp_size=2, modules=[toy], alpha=1, agreement="perhaps")
 
 
 def test_digests_differ_with_any_fact_and_fit_64_bits() -> None:

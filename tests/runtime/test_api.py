@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from skillgen.runtime import api
@@ -16,7 +16,18 @@ from skillgen.runtime.forms import Units
 from skillgen.runtime.plan import Run, Segment
 from tests.distributed import run_ranks
 from tests.runtime import sharding
-from tests.runtime.sharding import Case, check_idle_gradients, check_parity, grid, images, packed, static
+from tests.runtime.sharding import (
+    Case,
+    annotated,
+    check_idle_gradients,
+    check_parity,
+    grid,
+    images,
+    packed,
+    planned,
+    static,
+)
+from tests.runtime.shares import placeholders
 from tests.runtime.toys import GridToy, Output, Toy, grid_batch
 
 CASES: dict[str, Case] = {
@@ -74,8 +85,8 @@ def test_parity(world: int, methods: tuple[str, ...]) -> None:
     def on_rank(rank: int) -> None:
         for name, case in CASES.items():
             for method in methods:
-                with annotated(f"{name}, {method}"):
-                    check_parity(rank, case, method=method)
+                with annotated(f"{name}, {method}"), planned(method):
+                    check_parity(rank, case)
 
     run_ranks(world, on_rank)
 
@@ -214,7 +225,7 @@ FILLS: dict[str, tuple[Units, list[Segment], list[str]]] = {
 
 @pytest.mark.parametrize("units, share, expected", FILLS.values(), ids=FILLS)
 def test_placeholders(units: Units, share: list[Segment], expected: list[str]) -> None:
-    assert api.placeholders(units, share) == expected
+    assert placeholders(units, share) == expected
 
 
 def test_a_batch_without_images_passes_through() -> None:
@@ -226,7 +237,7 @@ def test_a_batch_without_images_passes_through() -> None:
             given.extend([pixel_values, image_grid_thw])
             return "as it was"
 
-        run = api.shard_over_cp(encode, GridToy.form, group=dist.group.WORLD, cp_size=2, modules=[], alpha=1)
+        run = sharding.shard(SimpleNamespace(encode=encode), GridToy.form, modules=[])  # type: ignore[arg-type]
         assert run(pixels, sizes) == "as it was"
         assert given[0] is pixels and given[1] is sizes
 
@@ -242,7 +253,7 @@ def test_arguments_travel_by_position_and_by_name_and_are_not_changed() -> None:
             seen["scale"] = scale
             return toy.encode(pixel_values, image_grid_thw)
 
-        run = api.shard_over_cp(encode, GridToy.form, group=dist.group.WORLD, cp_size=2, modules=[toy], alpha=1)
+        run = sharding.shard(SimpleNamespace(encode=encode), GridToy.form, modules=[toy])  # type: ignore[arg-type]
         expected, fresh = toy.encode(**batch), grid_batch((1, 4, 4), (1, 2, 4))
         pixels, sizes = batch.values()
         torch.testing.assert_close(run(pixels, sizes), expected)
@@ -261,36 +272,19 @@ def test_an_output_that_cannot_be_gathered_is_named(output: Any) -> None:
         api.feature_levels(output)
 
 
-@pytest.mark.parametrize("flag, ranks, variable, expected, told", [
-    (True, 2, None, True, ""),
-    (True, 2, "1", True, ""),
-    (True, 2, "0", False, "VISION_DP_OVER_CP=0 is set"),
-    (True, 1, None, False, "context_parallel_size is 1"),
-    (False, 2, None, False, ""),
-    (False, 1, "0", False, ""),
+@pytest.mark.parametrize("flag, ranks, expected, told", [
+    (True, 2, True, ""),
+    (True, 1, False, "context_parallel_size is 1"),
+    (False, 2, False, ""),
+    (False, 1, False, ""),
 ])  # fmt: skip
-def test_is_enabled_says_once_why_not(
-    flag: bool, ranks: int, variable: str | None, expected: bool, told: str, monkeypatch: Any, caplog: Any
+@pytest.mark.parametrize("variable", ["0", "1"])
+def test_is_enabled_says_once_why_not_whatever_a_ranks_environment_holds(
+    flag: bool, ranks: int, expected: bool, told: str, variable: str, monkeypatch: Any, caplog: Any
 ) -> None:
-    api._log_once.cache_clear()
+    api.log_once.cache_clear()
     caplog.set_level(logging.INFO)
-    monkeypatch.delenv("VISION_DP_OVER_CP", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("VISION_DP_OVER_CP", variable)
+    monkeypatch.setenv("VISION_DP_OVER_CP", variable)  # an older patch was switched by it
     assert [api.is_enabled(flag, ranks) for _ in range(2)] == [expected] * 2
     assert [record.levelname for record in caplog.records] == ["INFO"] * bool(told)
     assert told in caplog.text
-
-
-class annotated:
-    """Names the case in what it raises."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Iterator[Any]) -> None:
-        if error is not None:
-            error.add_note(f"case: {self.name}")

@@ -11,10 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillgen.runtime.forms import PLACEHOLDER_ROWS, GridRows
-from skillgen.runtime.images import ImageBatch, PackedPatches
+from skillgen.runtime.forms import PLACEHOLDER_ROWS
+from skillgen.runtime.grid_items import GridItems
+from skillgen.runtime.grid_rows import GridRows
+from skillgen.runtime.image_batch import ImageBatch
+from skillgen.runtime.packed_patches import PackedPatches
 from skillgen.runtime.plan import Plan, Run, Segment, make_plan
-from tests.runtime.sharding import check_tubelets
+from tests.runtime.shares import check_tubelets
 from tests.runtime.toys import GridToy, ImageToy, PackedSeqParams, grid_batch, image_batch, packed_batch, packed_params
 
 
@@ -49,7 +52,7 @@ sides = st.integers(1, 4)
 @settings(deadline=None, max_examples=60)
 @given(st.data(), st.lists(st.tuples(sides, sides, sides), min_size=1, max_size=5), st.booleans())
 def test_grid_rows_of_all_shares_are_the_batch(data: Any, items: Any, split_frames: bool) -> None:
-    form, batch = GridRows(merge_size=1, split_frames=split_frames), grid_batch(*items)
+    form, batch = (GridRows if split_frames else GridItems)(merge_size=1), grid_batch(*items)
     units = form.units(batch)
     plan = any_plan(data.draw, units.runs)
     joined = cut_and_joined(form, batch, plan, lambda s: s.count * units.runs[s.run].patches)
@@ -159,7 +162,7 @@ def test_the_callers_objects_are_not_changed() -> None:
 PLACEHOLDERS = {
     "images": (ImageToy.form, image_batch((4, 4), (6, 2))),
     "grid": (GridToy.form, grid_batch((1, 4, 4), (3, 2, 4))),
-    "whole videos": (GridRows(merge_size=2, split_frames=False), grid_batch((3, 2, 4))),
+    "whole videos": (GridItems(merge_size=2), grid_batch((3, 2, 4))),
     "packed": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5))),
     "tubelets of four": (PackedPatches(patch_size=2, tubelet=4), packed_batch((1, 4, 4), (3, 3, 5))),
     "padded": (PackedPatches(patch_size=2, tubelet=2), packed_batch((1, 4, 4), (3, 3, 5), padded=True)),
@@ -170,7 +173,7 @@ PLACEHOLDERS = {
 def test_a_placeholder_is_legal_and_has_the_rows_foretold(form: Any, batch: dict[str, Any]) -> None:
     units = form.units(batch)
     for kind in set(units.kinds):
-        taken = form.units(form.take(batch, [], [kind]))
+        taken = form.units({**batch, **form.take(batch, [], [kind])})
         assert set(taken.kinds) == {kind}
         assert [run.count * rows for run, rows in zip(taken.runs, taken.rows, strict=True)] == [PLACEHOLDER_ROWS]
 

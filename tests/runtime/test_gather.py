@@ -113,22 +113,21 @@ def test_one_collective_each_way_moves_every_row_once(runs: Sequence[tuple[int, 
 
 
 def test_collectives_of_a_sharded_call() -> None:
-    """Strict agreement costs one all-gather of 16 bytes; nothing else is exchanged."""
+    """The agreement costs one all-gather of 16 bytes; nothing else is exchanged."""
 
     def on_rank(rank: int) -> None:
-        for agreement, extra in (("strict", [("allgather_", 16)]), ("off", [])):
-            for case in (
-                grid((1, 4, 4), (3, 2, 4), container="deepstack", deepstack=(4, 2)),
-                packed((3, 4, 4), (1, 3, 5)),
-            ):
-                toy, form, batch = case()
-                with Collectives() as seen:
-                    output = sharding.shard(toy, form, agreement=agreement)(**batch)
-                    forward = seen.take()
-                    sharding.objective(output, rank=rank, ranks=2).backward()
-                    backward = seen.take()
-                assert forward[:-1] == extra
-                assert [name for name, _ in forward[-1:] + backward] == ["alltoall_base_"] * 2
+        for case in (
+            grid((1, 4, 4), (3, 2, 4), container="deepstack", deepstack=(4, 2)),
+            packed((3, 4, 4), (1, 3, 5)),
+        ):
+            toy, form, batch = case()
+            with Collectives() as seen:
+                output = sharding.shard(toy, form)(**batch)
+                forward = seen.take()
+                sharding.objective(output, rank=rank, ranks=2).backward()
+                backward = seen.take()
+            assert forward[:-1] == [("allgather_", 16)]
+            assert [name for name, _ in forward[-1:] + backward] == ["alltoall_base_"] * 2
 
     run_ranks(2, on_rank)
 

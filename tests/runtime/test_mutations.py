@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +9,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from skillgen.runtime import api, forms, gather
-from skillgen.runtime import images as image_forms
+from skillgen.runtime import api, forms, gather, packed_patches, thresholds
 from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.images import PackedPatches
+from skillgen.runtime.grid_items import GridItems
+from skillgen.runtime.grid_rows import GridRows
+from skillgen.runtime.packed_patches import PackedPatches
+from skillgen.runtime.padded_patches import PaddedPatches
 from skillgen.runtime.plan import Segment, make_plan
-from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from skillgen.runtime.tensor_batch import TensorBatch
+from skillgen.runtime.thresholds import ThresholdShardedEncoder
 from tests.distributed import RankError, run_ranks
 from tests.runtime import sharding
 from tests.runtime.sharding import (
@@ -24,13 +26,13 @@ from tests.runtime.sharding import (
     check_same_sequence,
     check_shared_buffer,
     check_threshold,
-    check_tubelets,
     grid,
     images,
     packed,
     padded,
     tensors,
 )
+from tests.runtime.shares import check_tubelets
 from tests.runtime.toys import Toy, packed_batch, packed_params
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -72,11 +74,11 @@ def gradient_in_order_of_ranks(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(api, "own_rows", lambda levels, rows, fill: [level[len(level) - rows :] for level in levels])
+    patch.setattr(api, "own_rows", lambda levels, rows, surplus: [level[len(level) - rows :] for level in levels])
 
 
 def placeholder_rows_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(api, "own_rows", lambda levels, rows, fill: levels)
+    patch.setattr(api, "own_rows", lambda levels, rows, surplus: levels)
 
 
 def units_of_frames(patch: pytest.MonkeyPatch) -> None:
@@ -130,13 +132,21 @@ def lone_frame_as_it_is(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_kind_of_placeholder(patch: pytest.MonkeyPatch) -> None:
-    placeholders = api.placeholders
-    patch.setattr(api, "placeholders", lambda units, share, least: [] if share else placeholders(units, share)[:1])
+    placeholders = api.ShardedEncoder.placeholders
+
+    def one(self: api.ShardedEncoder, units: forms.Units, share: Any) -> list[str]:
+        return [] if share else placeholders(self, units, share)[:1]
+
+    patch.setattr(api.ShardedEncoder, "placeholders", one)
 
 
 def one_row_alone(patch: pytest.MonkeyPatch) -> None:
-    placeholders = api.placeholders
-    patch.setattr(api, "placeholders", lambda units, share, least: [] if share else placeholders(units, share))
+    placeholders = api.ShardedEncoder.placeholders
+
+    def none(self: api.ShardedEncoder, units: forms.Units, share: Any) -> list[str]:
+        return [] if share else placeholders(self, units, share)
+
+    patch.setattr(api.ShardedEncoder, "placeholders", none)
 
 
 def reduce_in_place(patch: pytest.MonkeyPatch) -> None:
@@ -158,17 +168,17 @@ def trainable_by_local_tensor(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_of_the_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(image_forms, "_packed_bounds", lambda params, lengths: params)
+    patch.setattr(packed_patches, "_packed_bounds", lambda params, lengths: params)
 
 
 def bounds_in_the_callers_object(patch: pytest.MonkeyPatch) -> None:
-    packed_bounds = image_forms._packed_bounds
+    packed_bounds = packed_patches._packed_bounds
 
     def changed(params: Any, lengths: Any) -> Any:
         vars(params).update(vars(packed_bounds(params, lengths)))
         return params
 
-    patch.setattr(image_forms, "_packed_bounds", changed)
+    patch.setattr(packed_patches, "_packed_bounds", changed)
 
 
 def check_caller_keeps_bounds() -> None:
@@ -195,36 +205,29 @@ def input_only(toy: Toy, pixels: torch.Tensor) -> None:
 
 def threshold_of_the_share(patch: pytest.MonkeyPatch) -> None:
     """A rank decides from what it would own."""
-    is_few = api.is_few
+    is_small = thresholds.is_small
 
     def of_share(units: forms.Units, min_rows: int, min_units: int) -> bool:
         share = make_plan(units.runs, dist.get_world_size(), alpha=16).shares[dist.get_rank()]
         runs = tuple(units.runs[segment.run]._replace(count=segment.count) for segment in share)
         rows = tuple(units.rows[segment.run] for segment in share)
-        return is_few(units._replace(runs=runs, rows=rows), min_rows, min_units)
+        return is_small(units._replace(runs=runs, rows=rows), min_rows, min_units)
 
-    patch.setattr(api, "is_few", of_share)
+    patch.setattr(thresholds, "is_small", of_share)
 
 
 def same_sequence_unchecked(patch: pytest.MonkeyPatch) -> None:
-    shard_over_cp = api.shard_over_cp
-    patch.setattr(api, "shard_over_cp", lambda *args, same_sequence, **options: shard_over_cp(*args, **options))
+    patch.setattr(ThresholdShardedEncoder, "__call__", api.ShardedEncoder.__call__)
 
 
 def whole_items_cut(patch: pytest.MonkeyPatch) -> None:
     """The frames of an item go to several ranks although they see each other."""
     for name in ("units", "take"):
-        method = getattr(forms.GridRows, name)
-
-        def by_frame(self: forms.GridRows, *args: Any, method: Any = method) -> Any:
-            return method(dataclasses.replace(self, split_frames=True), *args)
-
-        patch.setattr(forms.GridRows, name, by_frame)
+        patch.setattr(GridItems, name, getattr(GridRows, name))
 
 
 def least_work_left_out(patch: pytest.MonkeyPatch) -> None:
-    placeholders = api.placeholders
-    patch.setattr(api, "placeholders", lambda units, share, least: placeholders(units, share))
+    patch.setattr(ThresholdShardedEncoder, "placeholders", api.ShardedEncoder.placeholders)
 
 
 def short_group_beside_zeros(patch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from skillgen.runtime import api, plan
+from skillgen.runtime import plan, thresholds
 from skillgen.runtime.agree import VisionShardingError
-from skillgen.runtime.forms import GridRows, Units
+from skillgen.runtime.forms import Units
+from skillgen.runtime.grid_rows import GridRows
 from skillgen.runtime.plan import Run, Segment
 from tests.distributed import run_ranks
 from tests.runtime import sharding
@@ -28,6 +30,7 @@ from tests.runtime.sharding import (
     grid,
     images,
 )
+from tests.runtime.shares import placeholders
 from tests.runtime.toys import GridToy, grid_batch
 
 SIX_ROWS = grid((1, 4, 4), (2, 2, 2))  # of three units
@@ -89,20 +92,20 @@ def test_a_rank_with_units_encodes_at_least_so_many_patches(least: int) -> None:
 
 
 FILLS: dict[str, tuple[Units, list[Segment], int, list[str]]] = {
-    "enough": (Units((Run(16),), (4,), ("image",), (8, 2)), [Segment(0, 0, 1)], 16, []),
-    "one more": (Units((Run(16),), (4,), ("image",), (8, 2)), [Segment(0, 0, 1)], 17, ["image"]),
-    "several": (Units((Run(16),), (4,), ("image",), (8, 2)), [Segment(0, 0, 1)], 40, ["image"] * 3),
-    "nothing owned": (Units((Run(16),), (4,), ("image",), (8, 2)), [], 40, ["image"]),
-    "one row": (Units((Run(4),), (1,), ("image",), (8, 2)), [Segment(0, 0, 1)], 4, ["image"]),
+    "enough": (Units((Run(16),), (4,), ("image",), 2, 8), [Segment(0, 0, 1)], 16, []),
+    "one more": (Units((Run(16),), (4,), ("image",), 2, 8), [Segment(0, 0, 1)], 17, ["image"]),
+    "several": (Units((Run(16),), (4,), ("image",), 2, 8), [Segment(0, 0, 1)], 40, ["image"] * 3),
+    "nothing owned": (Units((Run(16),), (4,), ("image",), 2, 8), [], 40, ["image"]),
+    "one row": (Units((Run(4),), (1,), ("image",), 2, 8), [Segment(0, 0, 1)], 4, ["image"]),
     "beside another kind": (
-        Units((Run(16), Run(4)), (4, 1), ("image", "video"), (8, 2)), [Segment(0, 0, 1)], 40, ["video"] + ["image"] * 2
+        Units((Run(16), Run(4)), (4, 1), ("image", "video"), 2, 8), [Segment(0, 0, 1)], 40, ["video"] + ["image"] * 2
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("units, share, least, expected", FILLS.values(), ids=FILLS)
 def test_placeholders_for_least_work(units: Units, share: list[Segment], least: int, expected: list[str]) -> None:
-    assert api.placeholders(units, share, least) == expected
+    assert placeholders(units, share, least) == expected
 
 
 def test_ranks_of_one_sequence_shard_need_a_frozen_encoder() -> None:
@@ -112,10 +115,29 @@ def test_ranks_of_one_sequence_shard_need_a_frozen_encoder() -> None:
 def test_a_module_is_an_encoder() -> None:
     def on_rank(rank: int) -> None:
         toy, batch = GridToy(), grid_batch((1, 4, 4), (2, 2, 2))
-        run = api.shard_over_cp(toy, toy.form, group=dist.group.WORLD, cp_size=2, modules=[toy], alpha=1)
+        encode: Any = SimpleNamespace(encode=toy)
+        run = sharding.shard(encode, toy.form, modules=[toy])
         pixels, sizes = batch.values()
         torch.testing.assert_close(run(pixels, sizes), toy(pixels, sizes))
         torch.testing.assert_close(run(pixels, image_grid_thw=sizes), toy(pixels, sizes))
+
+    run_ranks(2, on_rank)
+
+
+def read_by_name(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A hook that wants the grid by name and the pixels by position, as its encoder is called."""
+    assert kwargs["image_grid_thw"].prod(-1).sum() == len(args[0])
+
+
+def test_hooks_see_arguments_as_the_caller_gave_them() -> None:
+    def on_rank(rank: int) -> None:
+        toy, batch = GridToy(), grid_batch((1, 4, 4), (1, 2, 4), (3, 2, 2))
+        toy.register_forward_pre_hook(read_by_name, with_kwargs=True)
+        pixels, grid_thw = batch.values()
+        expected = toy(pixels, image_grid_thw=grid_thw)
+        encode: Any = SimpleNamespace(encode=toy)
+        run = sharding.shard(encode, GridToy.form, modules=[toy])
+        torch.testing.assert_close(run(pixels, image_grid_thw=grid_thw), expected)
 
     run_ranks(2, on_rank)
 
@@ -127,8 +149,8 @@ def test_parity_of_outputs_with_deepstack_levels() -> None:
                 check_parity(rank, grid((3, 2, 4), (1, 2, 2), container=container, deepstack=deepstack))
         toy, form, batch = grid((1, 4, 4), (1, 2, 2), container="pooler_deepstack", deepstack=(4, 2))()
         with Collectives() as seen:
-            output = sharding.shard(toy, form, agreement="off")(**batch)
-        assert len(seen.take()) == 1
+            output = sharding.shard(toy, form)(**batch)
+        assert [name for name, _ in seen.take()] == ["allgather_", "alltoall_base_"]
         assert output.last_hidden_state is None  # of one rank's images only
 
     run_ranks(2, on_rank)
@@ -161,8 +183,7 @@ def test_every_message_opens_with_what_it_is_about() -> None:
         told = []
         for given, options in calls:
             with pytest.raises((ValueError, VisionShardingError)) as raised:
-                options = {"group": dist.group.WORLD, "cp_size": 2, "modules": [toy], "alpha": 1, **options}
-                api.shard_over_cp(toy.encode, given, what="vision frame sharding", **options)(**batch)
+                sharding.shard(toy, given, name="vision frame sharding", **options)(**batch)
             told.append(str(raised.value))
         return told
 
@@ -198,8 +219,7 @@ class HostReads(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("case", [SIX_ROWS, images((4, 4), (2, 6)), sharding.padded((3, 6), (6, 6))])
-@pytest.mark.parametrize("agreement, reads", [("strict", ["tolist"]), ("off", [])])
-def test_the_host_waits_for_the_encoder_once_at_most(case: Any, agreement: str, reads: list[str]) -> None:
+def test_the_host_waits_for_the_encoder_once_at_most(case: Any) -> None:
     def on_rank(rank: int) -> None:
         toy, form, batch = case()
         encode, mode = toy.encode, HostReads()
@@ -211,8 +231,8 @@ def test_the_host_waits_for_the_encoder_once_at_most(case: Any, agreement: str, 
 
         toy.encode = with_signature_of(encode, encode_and_count)
         with mode:
-            output = sharding.shard(toy, form, agreement=agreement)(**batch)
-        assert mode.names == reads
+            output = sharding.shard(toy, form)(**batch)
+        assert mode.names == ["tolist"]
         with mode:
             mode.names.clear()
             output.sum().backward()
@@ -228,4 +248,4 @@ def with_signature_of(function: Callable[..., Any], wrapper: Callable[..., Any])
 
 def test_a_threshold_needs_no_images() -> None:
     nothing = GridRows(merge_size=2).units({"image_grid_thw": []})
-    assert api.is_few(nothing, 0, 0) and nothing.totals() == (0, 0)
+    assert nothing.runs == () and thresholds.is_small(nothing, 1, 1) and not thresholds.is_small(nothing, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import torch.distributed as dist
 
 from skillgen.evals.kernel import tolerances
 from skillgen.evals.kernel.arms import apart
-from skillgen.runtime import api
+from skillgen.runtime.padded_patches import PaddedPatches
 from skillgen.runtime.plan import Segment, make_plan
-from skillgen.runtime.tensors import PaddedPatches, TensorBatch
+from skillgen.runtime.tensor_batch import TensorBatch
 from tests.distributed import run_ranks
-from tests.runtime.sharding import Case, check_parity, padded, shard, tensors
+from tests.runtime.sharding import Case, check_parity, padded, planned, shard, tensors
+from tests.runtime.shares import placeholders
 from tests.runtime.tensor_toys import POOL, PaddedToy, TensorToy, padded_batch, tensor_batch
 
 CASES: dict[str, Case] = {
@@ -40,7 +42,8 @@ def test_parity(world: int) -> None:
         for name, case in CASES.items():
             try:
                 check_parity(rank, case)
-                check_parity(rank, case, method="count")
+                with planned("count"):
+                    check_parity(rank, case)
                 check_parity(rank, case, min_patches=40)
             except Exception as error:
                 error.add_note(name)
@@ -68,7 +71,7 @@ def test_groups_of_all_shares_are_the_batch() -> None:
         units = form.units(batch)
         made: list[list[int]] = []
         for share in make_plan(units.runs, ranks, alpha=1).shares:
-            fill = api.placeholders(units, share)
+            fill = placeholders(units, share)
             taken = form.take(batch, share, fill)["pixel_values"].flatten().tolist()
             assert len(taken) % group == 0 and taken
             groups = [taken[at : at + group] for at in range(0, len(taken), group)]
@@ -82,8 +85,8 @@ def test_groups_of_all_shares_are_the_batch() -> None:
 def test_a_placeholder_has_the_patches_and_rows_of_a_unit() -> None:
     form = TensorBatch(tokens=4, group=3, patches=16)
     units = form.units({"pixel_values": torch.empty(5, 3, 8, 8)})
-    assert (units.runs, units.rows, units.blank) == (((48, 2),), (4,), (48, 4))
-    assert api.placeholders(units, [Segment(0, 0, 1)], 97) == ["image"] * 2
+    assert units == (((48, 2),), (4,), ("image",), 4, 48)
+    assert placeholders(units, [Segment(0, 0, 1)], 97) == ["image"] * 2
 
 
 def test_rows_of_padded_images_are_counted_from_their_positions() -> None:
@@ -144,9 +147,8 @@ def test_the_real_tower_of_gemma_4() -> None:
     def on_rank(rank: int) -> None:
         for count in (1, 3, len(grids)):
             batch = padded_batch(*grids[:count], length=54)
-            run = api.shard_over_cp(
-                encode, PaddedToy.form, group=dist.group.WORLD, cp_size=2, modules=[tower], alpha=64, min_patches=96
-            )
+            made: Any = SimpleNamespace(encode=encode)
+            run = shard(made, PaddedToy.form, modules=[tower], alpha=64, min_patches=96)
             gradients = []
             rows, expected = run(**batch), encode(**batch)
             assert apart([rows], [expected]) <= tolerances.of(torch.float32)

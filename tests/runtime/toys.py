@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from skillgen.runtime.forms import GridRows
-from skillgen.runtime.images import ImageBatch
+from skillgen.runtime.grid_rows import GridRows
+from skillgen.runtime.image_batch import ImageBatch
 
 PATCH, MERGE, CHANNELS, HIDDEN, OUT = 2, 2, 3, 8, 6
 FEATURES = CHANNELS * PATCH * PATCH

@@ -14,14 +14,15 @@ import torch
 import torch.distributed as dist
 
 from skillgen.cli.parser import main
+from skillgen.evals.kernel import rules
 from skillgen.evals.kernel.measure import collectives
 from skillgen.evals.kernel.mutations import gather_before_projection
 from skillgen.evals.vision_dp_over_cp import cases_agreement, cases_cost, cases_parity, cases_training
 from skillgen.evals.vision_dp_over_cp import suite as vision_dp_over_cp
 from skillgen.kernel import resources
-from skillgen.runtime import api
-from skillgen.runtime.forms import GridRows
-from skillgen.runtime.plan import Run, make_plan
+from skillgen.runtime import api, plan
+from skillgen.runtime.grid_rows import GridRows
+from skillgen.runtime.plan import Run
 from skillgen.techniques.vision_dp_over_cp.defects import EXPLAINED
 from tests.cli.trees import write
 from tests.distributed import RankError, run_ranks
@@ -66,7 +67,7 @@ def test_its_test_is_here_and_its_check_exists(entry: str) -> None:
         if where and where[1] == "scan":
             assert set(re.findall(r"`([a-z-]+-[a-z-]+)`", check)) <= set(EXPLAINED)
         elif where and where[1] == "doctor":
-            assert "`recipes FAMILY`" in check and "`VISION_DP_OVER_CP`" in check
+            assert "`recipes FAMILY`" in check
         else:
             kind = next(word for word in re.findall(r"\w+", check) if word in SUITES)
             wanted = re.findall(r'"([^"]+)"', check)
@@ -80,7 +81,7 @@ def told(target: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str
 
 
 def test_a_flag_without_effect_is_told(
-    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     recipe = "recipes/ministral3/h100/ministral3.py"
     text = "# context_parallel_size = 1\ncfg.model.context_parallel_size = {}  # or 1\n"
@@ -92,12 +93,8 @@ def test_a_flag_without_effect_is_told(
     assert row["means"].endswith(f"megatron/bridge/{recipe}:2")
     (tmp_path / "megatron/bridge" / recipe).write_text(text.format(4))
     rows = told(tmp_path, capsys)
-    assert rows["recipes ministral3"]["state"] == "ok" and "VISION_DP_OVER_CP" not in rows
-    monkeypatch.setenv("VISION_DP_OVER_CP", "0")
-    assert told(tmp_path, capsys)["VISION_DP_OVER_CP"]["state"] == "problem"
-    assert not api.is_enabled(True, 4)
-    monkeypatch.delenv("VISION_DP_OVER_CP")
-    api._log_once.cache_clear()
+    assert rows["recipes ministral3"]["state"] == "ok"
+    api.log_once.cache_clear()
     with caplog.at_level("INFO"):
         assert api.is_enabled(True, 4) and not api.is_enabled(True, 1)
     assert "vision_dp_over_cp is off: context_parallel_size is 1" in caplog.text
@@ -111,7 +108,7 @@ def test_a_split_by_number_is_seen(cp: int, tmp_path: Path, capsys: pytest.Captu
     total = sum(run.patches for run in runs)
     busiest = {}
     for method in ("balanced", "count"):
-        shares = make_plan(runs, cp, alpha=512, method=method).shares
+        shares = rules.planner(plan, method)(runs, cp, alpha=512).shares
         busiest[method] = max(sum(runs[s.run].patches * s.count for s in share) for share in shares) / total
     assert busiest["balanced"] <= 1.15 / cp < busiest["count"]
 
@@ -143,9 +140,9 @@ def refused(rank: int) -> list[bool]:
     place = {name: [rank in ranks for ranks in members].index(True) for name, members in MEMBERS.items()}
     mine = {name: found[place[name]] for name, found in groups.items()}
     toy, form, batch = images((4, 4), (4, 4), (4, 8))()
-    options = {"group": mine["blocks"], "modules": [toy], "alpha": 16}
-    larger = api.shard_over_cp(toy.encode, form, cp_size=4, **options)
-    other = api.shard_over_cp(toy.encode, form, cp_size=2, language_model=language_model(mine["strided"]), **options)
+    options = {"encode": toy.encode, "form": form, "group": mine["blocks"], "modules": [toy], "alpha": 16, "name": ""}
+    larger = api.ShardedEncoder(cp_size=4, language_model=None, **options)
+    other = api.ShardedEncoder(cp_size=2, language_model=language_model(mine["strided"]), **options)
     ranks = [str(dist.get_process_group_ranks(group)) for group in mine.values()]
     return [
         healthy(cases_agreement.must_raise(context, lambda: larger(**batch), ["config=4", "group=2"])),
@@ -208,5 +205,5 @@ def test_one_image_on_eight_ranks(monkeypatch: Patch) -> None:
     """Forward and backward, where seven ranks own nothing and what they run must leave no trace."""
     bites(
         lambda: run_ranks(8, check_parity, images((4, 4), poison=True), timeout=30),
-        lambda: monkeypatch.setattr(api, "own_rows", lambda levels, rows, fill: levels),
+        lambda: monkeypatch.setattr(api, "own_rows", lambda levels, rows, surplus: levels),
     )

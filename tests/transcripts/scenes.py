@@ -167,11 +167,13 @@ def no_megatron_core(stage: Stage, do: str) -> None:
 @shows(T, "vision work does not fall; the log says once that the flag is off")
 def switched_off(stage: Stage, do: str) -> None:
     tree = stage.miniature()
-    stage.patch.setenv("VISION_DP_OVER_CP", "0")
-    rows = {row["check"]: row for row in stage.follow(do, TARGET=tree)}
-    assert rows["VISION_DP_OVER_CP"]["state"] == "problem" and "unset it" in rows["VISION_DP_OVER_CP"]["means"]
-    stage.patch.delenv("VISION_DP_OVER_CP")
-    assert "VISION_DP_OVER_CP" not in {row["check"] for row in stage.follow(do, TARGET=tree)}
+    stage.done("apply", T, tree)
+    recipe = tree / "megatron/bridge/recipes/ministral3/ministral3.py"
+    recipe.parent.mkdir(parents=True)
+    for size, state in ((1, "problem"), (2, "ok")):
+        recipe.write_text(f"cfg.model.context_parallel_size = {size}\n")
+        rows = {row["check"]: row for row in stage.follow(do, TARGET=tree)}
+        assert rows["recipes ministral3"]["state"] == state
 
 
 def bare(stage: Stage) -> str:

@@ -26,7 +26,7 @@ class Ministral3Model:
         rows = self.get_image_features(pixel_values, image_sizes=image_sizes)
         return self.language_model(slice_batch_for_context_parallel(self.merge(ids, rows)))
 """
-PATCHED = "from megatron.bridge.models.common.vision_sharding import shard_over_cp\n" + SLICED.replace(
+PATCHED = "from megatron.bridge.models.common.vision_sharding.api import ShardedEncoder\n" + SLICED.replace(
     "self.get_image_features(", "self._sharded(self.get_image_features)("
 )
 
@@ -40,6 +40,13 @@ def ministral(model: str = SLICED, provider: str = PLAIN) -> dict[str, str]:
     [
         pytest.param(SLICED, PLAIN, Outcome.APPLICABLE, "replicated-encoder", id="replicated"),
         pytest.param(PATCHED, PLAIN, Outcome.APPLIED, "patched-by-skillgen", id="import-of-our-runtime"),
+        pytest.param(
+            PATCHED.replace(".vision_sharding.api import ShardedEncoder", " import vision_sharding"),
+            PLAIN,
+            Outcome.APPLIED,
+            "patched-by-skillgen",
+            id="import-of-an-older-patch",
+        ),
         pytest.param(
             PATCHED.replace("megatron.bridge.models.common.vision_sharding", "..common.vision_sharding"),
             PLAIN,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from skillgen.evals.kernel.measure import saved_activations
-from skillgen.runtime import cost_alpha, make_plan
-from skillgen.runtime.plan import Run
+from skillgen.runtime.plan import Run, cost_alpha, make_plan
 from skillgen.runtime.tp_dp import pack_blocks
 from skillgen.runtime.tp_dp.packing import free_space
 from skillgen.techniques.vision_tp_dp import advice, cost_model

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skillgen.runtime import api
 from skillgen.runtime.plan import Run, Segment, make_plan
 from skillgen.runtime.tp_dp import GridBlocks, pack_blocks
 from skillgen.runtime.tp_dp.packing import Block
+from tests.runtime.shares import placeholders
 from tests.vision_tp_dp.toys import MERGE, batch_of, images
 
 few_sizes = st.sampled_from([1, 2, 3, 9, 16, 17, 30, 36, 64])
@@ -145,7 +145,7 @@ def test_shares_of_blocks_are_the_batch_and_equal_work(count: int, room: int, ra
     gathered = []
     for rank, share in enumerate(plan.shares):
         assert share == (Segment(0, rank * run.count // ranks, run.count // ranks),)
-        assert api.placeholders(units, share) == []
+        assert placeholders(units, share) == []
         taken = form.take(batch, share, [])
         assert type(taken["grid_thw"]) is type(batch["grid_thw"])
         grid = torch.as_tensor(taken["grid_thw"])
@@ -161,22 +161,11 @@ def test_shares_of_blocks_are_the_batch_and_equal_work(count: int, room: int, ra
     assert torch.equal(torch.cat(gathered)[indices], rows)
 
 
-def test_frames_that_see_each_other_stay_in_one_block() -> None:
-    grids = [(3, 4, 4), (1, 4, 4), (2, 2, 4)]
-    batch = batch_of(grids)
-    form = blocks_of(64, 2, split_frames=False)
-    assert sorted(s for block in form.pack(batch)[1] for s in block) == [Segment(item, 0, 1) for item in range(3)]
-    whole = sorted(tuple(row) for row in form.take(batch, [Segment(0, 0, 2)], [])["grid_thw"].tolist())
-    assert whole == sorted([*grids, (1, 2, 24)])  # 16 + 48 fill a block; 16 leave 48
-    with pytest.raises(ValueError, match="at least the largest image's 48, got 32"):
-        blocks_of(32, 2, split_frames=False).units(batch)
-
-
 def test_a_block_of_one_row_gets_a_placeholder_on_every_rank() -> None:
     batch, form = batch_of([(1, 2, 2)] * 3), blocks_of(4, 4)
     units = form.units(batch)
     for share in make_plan(units.runs, 4, alpha=1).shares:
-        fill = api.placeholders(units, share)
+        fill = placeholders(units, share)
         assert fill == ["image"]
         assert form.take(batch, share, fill)["grid_thw"].tolist() == [[1, 2, 2], [1, 2, 4]]
 

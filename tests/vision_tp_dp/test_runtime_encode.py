@@ -104,19 +104,24 @@ def test_microbatches_of_other_ranks_do_not_meet() -> None:
     run_ranks(8, on_rank)
 
 
+def grid_by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A hook that wants what the model's call gives by name."""
+    assert not args and kwargs["grid_thw"].prod(-1).sum() == len(kwargs["hidden_states"])
+
+
 @pytest.mark.parametrize("place, tp, moved", [(Place(4, 1), 1, False), (Place(2, 2), 1, True), (Place(2, 2), 2, True)])
 def test_backward_moves_gradients_over_cp_alone(place: Place, tp: int, moved: bool) -> None:
     def on_rank(rank: int) -> None:
         made = place.vision(tp)
         tower, batch = Tower(made.tp), batch_of(images(7))
-        for agreement, exchanged in (("strict", ["allgather_"]), ("off", [])):
-            with Collectives() as seen:
-                output = shard(tower, made, agreement=agreement)(**batch)
-                forward = [name for name, _ in seen.take() if name != "allreduce_"]  # the tower's own
-                objective(output, rank=None, ranks=1).backward()
-                backward = [name for name, _ in seen.take() if name != "allreduce_"]
-            assert forward == [*exchanged, "alltoall_base_"]
-            assert backward == ["alltoall_base_"] * moved
+        tower.register_forward_pre_hook(grid_by_name, with_kwargs=True)
+        with Collectives() as seen:
+            output = shard(tower, made)(**batch)
+            forward = [name for name, _ in seen.take() if name != "allreduce_"]  # the tower's own
+            objective(output, rank=None, ranks=1).backward()
+            backward = [name for name, _ in seen.take() if name != "allreduce_"]
+        assert forward == ["allgather_", "alltoall_base_"]
+        assert backward == ["alltoall_base_"] * moved
         dist.barrier()
 
     run_ranks(4, on_rank)
@@ -169,7 +174,7 @@ def test_what_goes_wrong_on_a_rank_is_known_to_its_column() -> None:
     def on_rank(rank: int) -> list[str]:
         made = Place(4, 1).vision(1)
         tower = Tower(made.tp)
-        other = shard(tower, made, name="Qwen3-VL")
+        other = shard(tower, made)
         told = [message_on_every_rank(rank, lambda: other(**batch_of(images(5 + rank // 3))))]
         small = shard(tower, made, block_patches=16)
         told.append(message_on_every_rank(rank, lambda: small(**batch_of(images(7)))))
@@ -179,8 +184,8 @@ def test_what_goes_wrong_on_a_rank_is_known_to_its_column() -> None:
         return told
 
     for told in run_ranks(4, on_rank, timeout=20):
-        assert told[0].startswith("Qwen3-VL vision_tp_dp: the ranks see different batches on rank 0")
-        assert all(message.startswith("vision_tp_dp: ") for message in told[1:]), told
+        assert told[0].startswith("vision_tp_dp (4 replicas): the ranks see different batches on rank 0")
+        assert all(message.startswith("vision_tp_dp (4 replicas): ") for message in told[1:]), told
         assert "vision_block_patches must be at least the largest image's 32, got 16" in told[1]
         assert "the encoder failed on rank 2: TypeError" in told[2]
 

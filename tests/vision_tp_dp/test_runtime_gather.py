@@ -11,8 +11,10 @@ import torch.distributed as dist
 from skillgen.runtime import gather
 from skillgen.runtime.agree import VisionShardingError
 from skillgen.runtime.plan import Run, make_plan
+from skillgen.runtime.tp_dp import VisionGroups, encode
+from skillgen.runtime.tp_dp.gather import gather_replicated_rows
 from tests.distributed import run_ranks
-from tests.runtime.sharding import Collectives, grid, shard
+from tests.runtime.sharding import Collectives, grid
 
 RUNS = [Run(4), Run(2, 5), Run(9), Run(1, 3), Run(4, 2)]
 
@@ -25,7 +27,7 @@ def gather_exactly(rank: int, replicas: int, dtype: torch.dtype, runs: list[Run]
     mine = layout.rank_rows[rank]
     local = [torch.full((mine, width), rank + 1.0, dtype=dtype, requires_grad=True) for width in (6, 3)]
     with Collectives() as seen:
-        gathered = gather.gather_rows(local, layout, dist.group.WORLD, trainable=True, replicas=replicas)
+        gathered = gather_replicated_rows(local, layout, dist.group.WORLD, replicas, trainable=True)
         assert [name for name, _ in seen.take()] == ["alltoall_base_"]
         torch.autograd.backward(gathered, [torch.full_like(level, rank + 1.0) for level in gathered])
         backward = seen.take()
@@ -55,7 +57,7 @@ def test_half_precision_is_summed_in_fp32_over_the_senders() -> None:
         plan = make_plan([Run(1)] * 6, 6, alpha=1)
         layout = gather.row_layout(plan, [1] * 6)
         local = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
-        (rows,) = gather.gather_rows([local], layout, dist.group.WORLD, trainable=True, replicas=2)
+        (rows,) = gather_replicated_rows([local], layout, dist.group.WORLD, 2, trainable=True)
         rows.backward(torch.full_like(rows, [256.0, 512.0, 1.0, 2.0, 1.0, 2.0][rank]))
         assert local.grad is not None
         return local.grad.item()
@@ -68,7 +70,18 @@ def test_a_rank_with_another_number_of_replicas_is_known_to_all() -> None:
 
     def on_rank(rank: int) -> None:
         toy, form, batch = grid((1, 4, 4), (1, 2, 4))()
+        world: Any = dist.group.WORLD
+        groups = VisionGroups(tp=world, column=world, replicas=world if rank else None)
+        run = encode.shard_tower(
+            toy.encode,
+            groups=groups,
+            merge_size=form.merge_size,
+            alpha=1,
+            modules=[toy],
+            pixels=form.pixels,
+            grid=form.grid,
+        )
         with pytest.raises(VisionShardingError, match="the ranks see different batches"):
-            shard(toy, form, replicas=1 + rank)(**batch)
+            run(**batch)
 
     run_ranks(2, on_rank)

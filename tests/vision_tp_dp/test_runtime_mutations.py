@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from skillgen.runtime import api, gather
+from skillgen.runtime import api
 from skillgen.runtime.tp_dp import GridBlocks, blocks, encode, groups, replicas
+from skillgen.runtime.tp_dp import gather as tp_dp_gather
 from tests.distributed import RankError, run_ranks
 from tests.vision_tp_dp.replicas import check_half, check_norm, check_one_encoder, check_saved, check_start, check_step
 from tests.vision_tp_dp.toys import Place, check_padding, check_parity, check_same_work, images
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Check = Callable[[], Any]
-shard_over_cp = api.shard_over_cp
 sum_replica_gradients = replicas.sum_replica_gradients
 
 
@@ -27,27 +27,29 @@ def on_ranks(world: int, check: Callable[..., None], *args: Any, **options: Any)
 
 def sum_instead_of_slice(patch: pytest.MonkeyPatch) -> None:
     """Every rank's gradient is summed, as over CP."""
-    patch.setattr(encode, "shard_over_cp", lambda *args, replicas, **options: shard_over_cp(*args, **options))
+    patch.setattr(encode.TowerSharding, "gather", api.ShardedEncoder.gather)
 
 
 def slice_instead_of_sum(patch: pytest.MonkeyPatch) -> None:
     """The gradient is taken from one rank, also over CP."""
 
-    def sliced(*args: Any, group: Any, replicas: int, **options: Any) -> Any:
-        return shard_over_cp(*args, group=group, replicas=group.size(), **options)
+    gather_replicated_rows = tp_dp_gather.gather_replicated_rows
 
-    patch.setattr(encode, "shard_over_cp", sliced)
+    def sliced(features: Any, layout: Any, group: Any, replicas: int, **options: Any) -> Any:
+        return gather_replicated_rows(features, layout, group, group.size(), **options)
+
+    patch.setattr(encode, "gather_replicated_rows", sliced)
 
 
 def senders_in_a_row(patch: pytest.MonkeyPatch) -> None:
     """What is summed are replicas of one CP rank, not ranks at one place of every CP rank."""
-    backward = gather._GatherRows.backward
+    backward = tp_dp_gather._GatherReplicatedRows.backward
 
     def swapped(ctx: Any, *grads: torch.Tensor) -> Any:
         ctx.replicas = ctx.group.size() // ctx.replicas
         return backward(ctx, *grads)
 
-    patch.setattr(gather._GatherRows, "backward", staticmethod(swapped))
+    patch.setattr(tp_dp_gather._GatherReplicatedRows, "backward", staticmethod(swapped))
 
 
 def no_replica_sum(patch: pytest.MonkeyPatch) -> None:
@@ -116,15 +118,16 @@ def replicas_are_columns(patch: pytest.MonkeyPatch) -> None:
 def unpack_before_gather(patch: pytest.MonkeyPatch) -> None:
     """Each rank drops its own padding, and then has other rows than the blocks have."""
 
-    def early(call: Any, form: Any, **options: Any) -> Any:
+    def early(*, encode: Any, **options: Any) -> Any:
         def unpacked(hidden_states: torch.Tensor, grid_thw: torch.Tensor) -> Any:
-            rows, levels = call(hidden_states, grid_thw)
+            rows, levels = encode(hidden_states, grid_thw)
             real = hidden_states.view(len(rows), -1).any(1)
             return rows[real], [level[real] for level in levels]
 
-        return shard_over_cp(unpacked, form, **options)
+        return tower_sharding(encode=unpacked, **options)
 
-    patch.setattr(encode, "shard_over_cp", early)
+    tower_sharding = encode.TowerSharding
+    patch.setattr(encode, "TowerSharding", early)
 
 
 def unpacked_in_order_of_blocks(patch: pytest.MonkeyPatch) -> None:
@@ -141,8 +144,8 @@ def padding_in_an_image(patch: pytest.MonkeyPatch) -> None:
     """Free space is part of the image before it."""
     take = GridBlocks.take
 
-    def joined(self: GridBlocks, call: Any, share: Any, fill: Any) -> Any:
-        taken, grid = take(self, call, share, fill), []
+    def joined(self: GridBlocks, call: Any, share: Any, placeholders: Any) -> Any:
+        taken, grid = take(self, call, share, placeholders), []
         sizes = taken[self.grid].prod(1).tolist()
         for (frames, height, width), pixels in zip(
             taken[self.grid].tolist(), taken[self.pixels].split(sizes), strict=True

@@ -21,6 +21,7 @@ from skillgen.evals.kernel.families import (
     sequence,
 )
 from skillgen.evals.kernel.harness import Harness
+from skillgen.runtime.grid_rows import GridRows  # the target has none of its own where another form was patched in
 
 PATCH, TEMPORAL, MERGE = 4, 2, 2
 FEATURES = 3 * TEMPORAL * PATCH * PATCH
@@ -64,13 +65,15 @@ class MiniMaxM3(Family):
         model = self.code.MiniMaxM3VLModel(config)
         if flag:
             runtime = self.runtime()
-            model._project_vision = runtime.api.shard_over_cp(
-                model._project_vision,
-                runtime.forms.GridRows(merge_size=MERGE, grid="grid_thw", split_frames=False),
+            model._project_vision = runtime.api.ShardedEncoder(
+                encode=model._project_vision,
+                form=GridRows(merge_size=MERGE, grid="grid_thw"),
                 group=layout.cp,
                 cp_size=layout.cp_size,
                 modules=[model.vision_tower, model.multi_modal_projector, model.patch_merge_mlp],
                 alpha=runtime.plan.cost_alpha(32, 64),
+                language_model=None,
+                name="MiniMax M3 vision_dp_over_cp",
             )
         return model
 

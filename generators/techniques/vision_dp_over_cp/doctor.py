@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,15 +11,11 @@ from skillgen.techniques.shared.hooks import Check
 if TYPE_CHECKING:
     from skillgen.kernel.target import Target
 
-SWITCH = "VISION_DP_OVER_CP"  # 0 turns the sharding off on the ranks that see it
 CP_SIZE = re.compile(r"\bcontext_parallel_size\s*=\s*(\d+)\b")
 
 
 def checks(target: Target | None, families: Sequence[str]) -> Iterator[Check]:
-    """Of this environment, and of the recipes of the patched families where there is a target."""
-    if os.environ.get(SWITCH) == "0":
-        means = "vision sharding stays off on every rank that is started from here: unset it"
-        yield Check(SWITCH, "problem", "0", means)
+    """Of the recipes of the patched families, where there is a target."""
     if target is not None:
         for family in families:
             yield from _recipes(target, family)

@@ -77,7 +77,8 @@ def _examine(source: Source, adapter: Adapter) -> tuple[Site, Row] | None:
         where = verdicts.places(facts)
         return site, Row(TECHNIQUE, adapter.family, outcome, reason, detail, where, plannable, notes)
 
-    patch = import_of(module, "common.vision_sharding")
+    # the second is how an older patch imports it
+    patch = import_of(module, "common.vision_sharding.api") or import_of(module, "common.vision_sharding")
     uses = [use_of(module, module.tree, FLAG), *(use_of(*owner, FLAG) for owner in owners)]
     named = [fact for fact in uses if fact]
     degrees = import_of(module, "common.vision_sharding.tp_dp")

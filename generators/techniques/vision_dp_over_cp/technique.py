@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from skillgen.techniques.vision_dp_over_cp.adapter import Site
 
 RUNTIME = "models/common/vision_sharding"
+RUNTIME_MODULE = f"megatron.bridge.{RUNTIME.replace('/', '.')}"
 MCORE_HELPERS = (
     "megatron.core.models.multimodal.context_parallel",
     ("gather_from_context_parallel_ranks_dynamic_res", "split_to_context_parallel_ranks_dynamic_res"),
 )
 
 FIELD = """\
-# Encode each image on one context-parallel rank instead of on all of them, then gather the projected features.
-# Takes effect when context_parallel_size > 1.
+# Encode each image on one context-parallel rank instead of on all; takes effect when context_parallel_size > 1.
 vision_dp_over_cp: bool = {default}
 """
 
@@ -55,9 +55,8 @@ def plan(source: Source, family: str, options: Mapping[str, Any]) -> FamilyPlan:
     if splitter == "mcore":
         edits.append(AddImport(path=site.model_path, module=MCORE_HELPERS[0], names=MCORE_HELPERS[1]))
     else:
-        edits.append(
-            AddImport(path=site.model_path, module="megatron.bridge.models.common", names=("vision_sharding",))
-        )
+        for module, names in (("api", ("ShardedEncoder", "is_enabled")), _form(site), ("plan", ("cost_alpha",))):
+            edits.append(AddImport(path=site.model_path, module=f"{RUNTIME_MODULE}.{module}", names=names))
         edits += _runtime(site)
     edits += [*_tests(site, splitter), *_docs(site, splitter)]
     return FamilyPlan(NAME, family, tuple(edits), verified=site.adapter.verified)
@@ -76,8 +75,14 @@ def _fields(site: Site) -> list[Edit]:
     return [AddField(path=path, cls=cls, code=code) for path, cls in places]
 
 
+def _form(site: Site) -> tuple[str, tuple[str, ...]]:
+    """The runtime's module, and its class, for the form in which the family takes images."""
+    words = site.adapter.form.split("-")
+    return "_".join(words), ("".join(map(str.capitalize, words)),)
+
+
 def _runtime(site: Site) -> list[Edit]:
-    """The runtime as it stands, under the target's copyright header."""
+    """What the site uses of the runtime, as it stands, under the target's copyright header."""
     from skillgen.kernel.resources import runtime_sources
 
     folder, header = site.shown(RUNTIME), vendoring.header(_like(site))
@@ -87,7 +92,7 @@ def _runtime(site: Site) -> list[Edit]:
     # one with this very content may be ours, of an older patch that this one replaces
     if not there.parent.is_dir() or (there.is_file() and there.read_text(encoding="utf-8") == package.content):
         edits.append(package)
-    files = {f"{folder}/{name}": source for name, source in runtime_sources(without=("tensors",)).items()}
+    files = {f"{folder}/{name}": source for name, source in runtime_sources(("api", _form(site)[0])).items()}
     return [*edits, *vendoring.add_files(header, files)]
 
 
@@ -105,7 +110,7 @@ def _tests(site: Site, splitter: str) -> list[AddFile]:
         splitter=splitter,
         model_module=site.module_of(site.model_path),
         provider_module=site.module_of(site.provider_path),
-        runtime_module=site.module_of(site.shown(RUNTIME)),
+        runtime_module=RUNTIME_MODULE,
     )
 
 

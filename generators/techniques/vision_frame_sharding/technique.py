@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DISTRIBUTED = "components/distributed"
 TEMPLATES = "vision_frame_sharding"
 EXAMPLES = "examples"
+RUNTIME = ("grid_items", "padded_patches", "tensor_batch", "thresholds")
 GUIDES = ("docs/guides/vlm", "fern/versions/nightly/pages/guides/vlm")
 RESULTS = "## Training Results"  # what a guide ends with
 
@@ -89,7 +90,7 @@ def _runtime(site: FrameSite, trainable: bool) -> list[Edit]:
     folder = f"{site.package}/{DISTRIBUTED}"
     glue = render(f"{TEMPLATES}/glue.py.j2", in_forward=site.in_forward, trainable=trainable)
     files = {f"{folder}/vision_frame_sharding.py": glue}
-    for name, source in runtime_sources(without=("images",)).items():
+    for name, source in runtime_sources(RUNTIME).items():
         files[f"{folder}/vision_sharding/{name}"] = vendoring.one_line_below_imports(source)
     return [*vendoring.add_files(vendoring.header(_like(site)), files)]
 

@@ -71,7 +71,8 @@ def _model(place: Site, code: Mapping[str, str]) -> list[Edit]:
     found: list[Edit] = [
         AddImport(path=path, module="megatron.core.dist_checkpointing.mapping", names=("ShardedStateDict",)),
         AddImport(path=path, module=MODULE, names=("make_vision_groups",)),
-        AddImport(path=path, module=RUNTIME, names=("cost_alpha", "tp_dp")),
+        AddImport(path=path, module=RUNTIME, names=("tp_dp",)),
+        AddImport(path=path, module=f"{RUNTIME}.plan", names=("cost_alpha",)),
         InsertAfter(path=path, function=init, anchor="self.embd_group = pg_collection.embd", code=code["groups"]),
         InsertAfter(path=path, function=init, anchor=layers, code=code["config"]),
         PassKeyword(

@@ -44,8 +44,8 @@ def _files(place: Site) -> list[Edit]:
     from skillgen.techniques.vision_tp_dp.sites import PARALLEL
 
     folder, header = place.shown(FOLDER), vendoring.header(place.target.package / "models/model_provider.py")
-    files = {f"{folder}/{name}": source for name, source in runtime_sources(without=("tensors",)).items()}
-    files |= {f"{folder}/tp_dp/{name}": source for name, source in runtime_sources(package="tp_dp").items()}
+    files = {f"{folder}/{name}": source for name, source in runtime_sources(("api", "grid_rows")).items()}
+    files |= {f"{folder}/tp_dp/{name}": source for name, source in runtime_sources((), package="tp_dp").items()}
     files[place.shown(PARALLEL)] = render("vision_tp_dp/parallel.py.j2")
     if place.tests_root:
         models, facts = f"{place.unit_tests}/models", {"module": MODULE, "runtime_module": RUNTIME}

@@ -1,6 +1,4 @@
-"""Images as a batch or as packed patches, with their sizes in pixels."""
-
-from __future__ import annotations
+"""Images and videos as packed patches, with sizes, frame counts and the bounds of their sequences."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -17,20 +15,21 @@ from .plan import Run, Segment
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageBatch:
-    """Images [N, C, H, W] padded at the right and bottom, or packed patches [1, patches, C * P * P], and sizes [N, 2].
+class PackedPatches:
+    """Packed patches [1, patches, C * P * P] or images [N, C, H, W] padded to one size, and sizes [N, 2] in pixels.
 
     `frames` counts the images of each item. With a `tubelet` above 1, an item of several is a video, whose units are
-    tubelets, never cut; a lone last frame is repeated, so that the encoder still sees a video. Sizes are in pixels.
+    tubelets, never cut; a lone last frame is repeated, so that the encoder still sees a video. Grids are padded
+    to even sides: ceil(h / 2) * ceil(w / 2) rows.
     """
 
     patch_size: int
     merge_size: int = 2
     tubelet: int = 1
-    pixels: str = "pixel_values"
-    sizes: str = "image_sizes"
-    frames: str = ""
-    params: str = ""
+    pixels: str = "images"
+    sizes: str = "imgs_sizes"
+    frames: str = "num_frames"
+    params: str = "vision_packed_seq_params"
 
     def units(self, call: Call) -> Units:
         """One run per image or video."""
@@ -38,13 +37,13 @@ class ImageBatch:
         grids = self._grids(sizes[first] for first, _ in items)
         return Units(
             runs=tuple(Run(h * w, -(-count // self.tubelet)) for (h, w), (_, count) in zip(grids, items)),
-            rows=tuple(self._rows(h, w) for h, w in grids),
+            rows=tuple(-(-h // self.merge_size) * -(-w // self.merge_size) for h, w in grids),
             kinds=tuple("image" if count == 1 else "video" for _, count in items),
-            blank=(PLACEHOLDER_ROWS * self.merge_size**2, PLACEHOLDER_ROWS),
+            placeholder_patches=PLACEHOLDER_ROWS * self.merge_size**2,
         )
 
-    def take(self, call: Call, share: Sequence[Segment], fill: Sequence[str]) -> Call:
-        """Cut out a share, then append a placeholder for each kind in `fill`; the metadata describe these only."""
+    def take(self, call: Call, share: Sequence[Segment], placeholders: Sequence[str]) -> Call:
+        """Cut out a share and append placeholders; the metadata describe these only."""
         pixels, (sizes, items) = call[self.pixels], self._items(call)
         ranges, counts = [], []
         for run, start, count in share:
@@ -53,7 +52,7 @@ class ImageBatch:
             lone = end - begin == 1 and total > 1
             ranges += [(begin, end)] * (2 if lone else 1)
             counts.append(2 if lone else end - begin)
-        blanks = [1 if kind == "image" else 2 for kind in fill]
+        blanks = [1 if kind == "image" else 2 for kind in placeholders]
         side = self.patch_size * self.merge_size
         local = [size for begin, end in ranges for size in sizes[begin:end]]
         local += [(side, PLACEHOLDER_ROWS * side)] * sum(blanks)
@@ -68,16 +67,13 @@ class ImageBatch:
             pieces = [pixels[:, starts[begin] : starts[end]] for begin, end in ranges]
             missing = patches[len(patches) - sum(blanks) :]
             taken = torch.cat([*pieces, pixels.new_zeros(1, sum(missing), pixels.shape[2])], dim=1)
-        out = {**call, self.pixels: taken, self.sizes: like(call[self.sizes], local)}
+        out = {self.pixels: taken, self.sizes: like(call[self.sizes], local)}
         if call.get(self.frames) is not None:
             frames = counts + blanks if self.tubelet > 1 else [1] * len(local)
             out[self.frames] = like(call[self.frames], frames)
         if call.get(self.params) is not None:
             out[self.params] = _packed_bounds(call[self.params], patches)
         return out
-
-    def _rows(self, height: int, width: int) -> int:
-        return (height // self.merge_size) * (width // self.merge_size)
 
     def _grids(self, sizes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(height // self.patch_size, width // self.patch_size) for height, width in sizes]
@@ -92,19 +88,6 @@ class ImageBatch:
         if sum(counts) != len(sizes) or any(len(set(sizes[first : first + n])) > 1 for first, n in items):
             raise ValueError(f"{self.frames} must cut {self.sizes} into items of one size: {counts} for {sizes}")
         return sizes, items
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackedPatches(ImageBatch):
-    """Images or packed patches whose grids are padded to even sides: ceil(h / 2) * ceil(w / 2) rows."""
-
-    pixels: str = "images"
-    sizes: str = "imgs_sizes"
-    frames: str = "num_frames"
-    params: str = "vision_packed_seq_params"
-
-    def _rows(self, height: int, width: int) -> int:
-        return -(-height // self.merge_size) * -(-width // self.merge_size)
 
 
 def _packed_bounds(params: Any, lengths: Sequence[int]) -> Any:
