@@ -153,7 +153,7 @@ def test_a_patch_by_other_code_is_said_to_be_one(tmp_path: Path, monkeypatch: py
     tree = patched(tmp_path / "tree")
     vision = importlib.import_module("skillgen.techniques.vision_dp_over_cp.technique")
     with monkeypatch.context() as patch:
-        patch.setattr(vision, "FIELD", vision.FIELD.replace("Takes effect", "Has an effect"))
+        patch.setattr(vision, "FIELD", vision.FIELD.replace("Encode each", "Encode every"))
         assert code_hash.patch_state(T, tree).startswith("differs in megatron/bridge/models/ministral3/")
     assert code_hash.patch_state(T, tree) == "current"
 

@@ -100,7 +100,9 @@ def test_the_probe_tells_every_state_apart_on_some_rank(split: tuple[int, int]) 
 
 
 def test_the_launcher_reads_the_suite_without_torch() -> None:
-    code = "import sys; import skillgen.evals.hierarchical_cp as s; s.probed([]); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; import skillgen.evals.hierarchical_cp.suite as s; s.probed([]); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

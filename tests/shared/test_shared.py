@@ -66,9 +66,9 @@ def test_a_drift_names_few_places_once() -> None:
 
 
 def test_missing_tests_are_a_note(target: Target) -> None:
-    assert verdicts.about_tests(target) == ("no-test-tree",)
+    assert verdicts.test_tree_notes(target) == ("no-test-tree",)
     (target.root / "tests").mkdir()
-    assert verdicts.about_tests(target) == ()
+    assert verdicts.test_tree_notes(target) == ()
     assert TargetSite(source=Source(target)).tests_root == "tests"
 
 

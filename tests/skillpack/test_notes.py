@@ -28,7 +28,7 @@ def slugs(source: str) -> set[str]:
     for node in ast.walk(ast.parse(source)):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         names = {getattr(target, "id", "") for target in targets}
-        gathers = isinstance(node, ast.FunctionDef) and node.name == "_notes"
+        gathers = isinstance(node, ast.FunctionDef) and node.name.endswith("_notes")
         if gathers or (names & {"notes", "EXPLAINED"} and not isinstance(node, (ast.For, ast.comprehension))):
             found |= set(words(node))
     return found

@@ -51,7 +51,7 @@ def _rows(source: Source) -> list[Row]:
 
 def _row(source: Source, dispatch: Dispatch) -> Row:
     def verdict(outcome: Outcome, reason: str, detail: str, *facts: Fact, plannable: bool = False) -> Row:
-        where, notes = tuple(fact.where for fact in facts), verdicts.about_tests(source.target)
+        where, notes = tuple(fact.where for fact in facts), verdicts.test_tree_notes(source.target)
         return Row(TECHNIQUE, dispatch.family, outcome, reason, detail, where, plannable, notes)
 
     call = Fact(dispatch.module, dispatch.call)

@@ -117,7 +117,7 @@ def rows(source: Source) -> list[Row]:
 def _rows(place: Site) -> list[Row]:
     outcome, reason, detail, evidence = VERDICTS[place.part](place)
     plannable = outcome in (Outcome.APPLICABLE, Outcome.UPGRADE) and reason != "groups-unread"
-    notes = verdicts.about_tests(place.target) if place.part not in UNTESTED else ()
+    notes = verdicts.test_tree_notes(place.target) if place.part not in UNTESTED else ()
     return [Row(TECHNIQUE, place.part, outcome, reason, detail, evidence, plannable, notes)]
 
 

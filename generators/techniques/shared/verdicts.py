@@ -43,7 +43,7 @@ def places(facts: Iterable[Fact | str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fact if isinstance(fact, str) else fact.where for fact in facts))
 
 
-def about_tests(target: Target) -> tuple[str, ...]:
+def test_tree_notes(target: Target) -> tuple[str, ...]:
     """The note that a patch comes without tests, where the target has none."""
     return () if target.folder(target.about.tests) else ("no-test-tree",)
 

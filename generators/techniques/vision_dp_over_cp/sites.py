@@ -72,7 +72,7 @@ def _examine(source: Source, adapter: Adapter) -> tuple[Site, Row] | None:
     def verdict(
         outcome: Outcome, reason: str, detail: str, *facts: Fact, notes: tuple[str, ...] = ()
     ) -> tuple[Site, Row]:
-        notes = (f"unit:{adapter.unit}", f"form:{adapter.form}", *notes, *verdicts.about_tests(source.target))
+        notes = (f"unit:{adapter.unit}", f"form:{adapter.form}", *notes, *verdicts.test_tree_notes(source.target))
         plannable = outcome is Outcome.APPLICABLE and adapter.edits is not None
         where = verdicts.places(facts)
         return site, Row(TECHNIQUE, adapter.family, outcome, reason, detail, where, plannable, notes)

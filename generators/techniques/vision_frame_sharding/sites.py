@@ -141,7 +141,7 @@ class _Tree:
             f"form:{layout.form}",
             *(f"defect:{slug} {fact.where}" for slug, fact in weak),
             *(f"{slug} {fact.where}" for slug, fact in notes),
-            *verdicts.about_tests(site.target),
+            *verdicts.test_tree_notes(site.target),
         )
         plannable = outcome in (Outcome.APPLICABLE, Outcome.UPGRADE) and layout.edits is not None
         return site, Row(TECHNIQUE, site.adapter.family, outcome, reason, detail, where, plannable, words)

@@ -62,7 +62,7 @@ def _rows(place: Site) -> list[Row]:
     found = _verdict(place)
     if found is None:
         return []
-    notes = verdicts.about_tests(place.target)
+    notes = verdicts.test_tree_notes(place.target)
     return [Row(TECHNIQUE, FAMILY, *found, plannable=found[0] is Outcome.APPLICABLE, notes=notes)]
 
 
