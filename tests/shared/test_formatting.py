@@ -24,7 +24,7 @@ AUTOMODEL = """
 [lint.isort]
 known-third-party = ["transformers"]
 """
-# the repositories' own settings: line length, excluded folders, sections; on releases that have every family between them
+# the repositories' own settings: line length, excluded folders, sections
 STYLES = {"bridge-0.5.1": (119, [], BRIDGE), "bridge-0.6.2": (119, [], BRIDGE), "core-0.19.2": (119, [], "")}
 STYLES |= {f"automodel-0.{minor}.0": (120, ["tests/"], AUTOMODEL) for minor in (5, 6, 7)}
 SETTINGS = """\
