@@ -23,8 +23,9 @@ class Units(NamedTuple):
 
 
 def as_list(given: Any) -> list[Any]:
-    """Host values of metadata that may be a tensor, a sequence or missing."""
-    return given.tolist() if isinstance(given, Tensor) else list(given or ())
+    """Host values of metadata that may be a tensor, a sequence of values or of tensors, or missing."""
+    values = given.tolist() if isinstance(given, Tensor) else given or ()
+    return [value.tolist() if isinstance(value, Tensor) else value for value in values]
 
 
 def like(given: Any, values: list[Any]) -> Any:

@@ -23,8 +23,8 @@ def row_layout(plan: Plan, rows: Sequence[int]) -> Layout:
     """Lay out a plan's rows; `rows[i]` is the number of feature rows of one unit of run i."""
     pieces = [segment for share in plan.shares for segment in share]
     rank_rows = [sum(rows[segment.run] * segment.count for segment in share) for share in plan.shares]
-    piece_rows = [rows[segment.run] * segment.count for segment in pieces]
-    return Layout(rank_rows, piece_rows, order=sorted(range(len(pieces)), key=pieces.__getitem__))
+    order = sorted(range(len(pieces)), key=pieces.__getitem__)
+    return Layout(rank_rows, [rows[segment.run] * segment.count for segment in pieces], order)
 
 
 def gather_rows(features: list[Tensor], layout: Layout, group: dist.ProcessGroup, *, trainable: bool) -> list[Tensor]:

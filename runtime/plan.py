@@ -46,8 +46,9 @@ def make_plan(runs: Sequence[Run], ranks: int, *, alpha: int) -> Plan:
 
 @lru_cache(maxsize=32)
 def _make_plan(runs: tuple[Run, ...], ranks: int, alpha: int) -> Plan:
-    if ranks < 1 or alpha < 0 or any(min(run) < 1 for run in runs):
-        raise ValueError(f"ranks, patches, counts must be >= 1, alpha >= 0, got {ranks}, {sorted(runs)[:1]}, {alpha}")
+    least = min(runs, key=min, default=Run(1))
+    if ranks < 1 or alpha < 0 or min(least) < 1:
+        raise ValueError(f"ranks, patches, counts must be >= 1, alpha >= 0, got {ranks}, {least}, {alpha}")
     costs = [patches * (patches + alpha) for patches, count in runs for _ in range(count)]
     sizes = {patches * (patches + alpha): patches for patches, _ in runs}
     candidates = [_longest_first(costs, ranks, weights) for weights in ({cost: cost for cost in sizes}, sizes)]
@@ -87,12 +88,12 @@ def _in_order(costs: list[int], ranks: int) -> list[list[list[int]]]:
 
 
 def _trade(held: list[list[int]]) -> list[list[int]]:
-    """Trade bundles between the busiest rank and another, while it is 0.1 % above the mean and that helps."""
-    loads = [*map(sum, held)]
+    """Trade bundles of the busiest rank with one of the four least loaded, while it is 0.1 % above the mean."""
+    loads, limit = [*map(sum, held)], 1001 * sum(map(sum, held)) // (1000 * len(held))
     for _ in range(32):
         largest, busiest = max((load, rank) for rank, load in enumerate(loads))
         best, gives = (largest, 0, 0, 0), _bundles(held[busiest])
-        for rank, load in enumerate(loads) if 1000 * largest * len(loads) > 1001 * sum(loads) else ():
+        for load, rank in sorted((load, rank) for rank, load in enumerate(loads) if largest > limit)[:4]:
             takes = sorted(_bundles(held[rank]))
             for give in gives:
                 at = bisect_left(takes, give - (largest - load) // 2)

@@ -215,3 +215,15 @@ def test_a_batch_without_images_has_no_units(form: Any, batch: dict[str, Any]) -
 def test_frame_counts_that_do_not_fit_are_named(batch: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PackedPatches(patch_size=2, tubelet=2).units(batch)
+
+
+def test_sizes_may_be_a_list_of_tensors() -> None:
+    form = ImageBatch(patch_size=2, merge_size=2)
+    call = {"pixel_values": torch.randn(2, 3, 16, 16), "image_sizes": torch.tensor([[16, 16], [4, 8]])}
+    share = (Segment(1, 0, 1),)
+    want_units, want = form.units(call), form.take(call, share, ["image"])
+    listed = {**call, "image_sizes": [torch.tensor([16, 16]), torch.tensor([4, 8])]}
+    assert form.units(listed) == want_units
+    got = form.take(listed, share, ["image"])
+    assert torch.equal(got["pixel_values"], want["pixel_values"])
+    assert torch.tensor(got["image_sizes"]).tolist() == want["image_sizes"].tolist()

@@ -97,6 +97,7 @@ def test_frames_fill_up_beside_large_images() -> None:
         ({"alpha": -1}, "alpha >= 0, got .*, -1"),
         ({"runs": [Run(4), Run(0)]}, "patches, .* must be >= 1, .*patches=0"),
         ({"runs": [Run(4, 0)]}, "counts must be >= 1, .*count=0"),
+        ({"runs": [Run(4, 1), Run(16, 0)]}, "counts must be >= 1, .*patches=16, count=0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
